@@ -1,0 +1,1 @@
+"""The only door between the window and the engine thread."""

@@ -1,0 +1,1 @@
+"""The dashboard beside the chat: memory by process, KV blocks, batching steps."""

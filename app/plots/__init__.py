@@ -1,0 +1,1 @@
+"""Live pictures drawn with pyqtgraph, shared by every panel."""

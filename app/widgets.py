@@ -1,0 +1,76 @@
+"""Small widgets that every panel uses, so that a card looks the same everywhere."""
+
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+
+from app.theme import SPACE_PX
+
+
+class ElidedLabel(QLabel):
+    """One line of plain text that ends in … where there is no room, with the whole text as its tooltip."""
+
+    def __init__(self, text: str = "", parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.setText(text)
+
+    def setText(self, text: str) -> None:  # noqa: N802 - Qt's spelling
+        """Show `text`; unchanged text costs nothing."""
+        if text != self.text():
+            super().setText(text)
+            self.setToolTip(text)
+
+    def minimumSizeHint(self) -> QSize:
+        """Never force the layout to be as wide as the text."""
+        return QSize(0, super().minimumSizeHint().height())
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        """Draw what fits."""
+        painter = QPainter(self)
+        painter.setPen(self.palette().color(self.foregroundRole()))
+        text = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, self.width())
+        painter.drawText(self.rect(), int(self.alignment()), text)
+
+
+class Card(QFrame):
+    """A framed panel: a bold title, the current values beside it in secondary text, and a body below.
+
+    `values` is the text twin of the picture in the body. `header` takes buttons on the right.
+    """
+
+    def __init__(self, title: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("card")
+        self.setAccessibleName(title)
+        self._title = QLabel(title)
+        font = self._title.font()
+        font.setBold(True)
+        self._title.setFont(font)
+        self.values = ElidedLabel()
+        self.values.setObjectName("secondary")
+        self.header = QHBoxLayout()
+        self.header.setSpacing(8)
+        self.header.addWidget(self._title)
+        self.header.addWidget(self.values, 1)
+        self.body = QVBoxLayout()
+        self.body.setSpacing(6)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(SPACE_PX, 10, SPACE_PX, 10)
+        layout.setSpacing(6)
+        layout.addLayout(self.header)
+        layout.addLayout(self.body, 1)
+
+    def set_title(self, title: str) -> None:
+        """Rename the card."""
+        self._title.setText(title)
+        self.setAccessibleName(title)
+
+
+def format_bytes(value: int | None) -> str:
+    """Bytes for people: GiB with two decimals from 1 GiB on, else MiB; "unknown" for None."""
+    if value is None:
+        return "unknown"
+    gib = value / 2**30
+    return f"{gib:.2f} GiB" if abs(gib) >= 1 else f"{value / 2**20:.0f} MiB"

@@ -1,0 +1,55 @@
+"""The shape of a model: frozen values read from a config.json or from a GGUF header. No torch."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeScaling:
+    """How rotary frequencies are changed for longer contexts. Names follow transformers' `rope_scaling`."""
+
+    kind: str = "default"  # "default", "linear", "llama3"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_position_embeddings: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelArchitecture:
+    """One decoder of the Llama family.
+
+    Attributes:
+        family: "llama" (more families follow).
+        head_dim: size of one attention head; need not be hidden_size / num_heads.
+        attention_bias: bias on q, k and v.
+        attention_output_bias: bias on the output projection.
+        mlp_bias: bias on gate, up and down.
+        tie_word_embeddings: the output head is the embedding table.
+        eos_token_ids: every id that ends an answer.
+    """
+
+    family: str
+    name: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    rope_scaling: RopeScaling = field(default_factory=RopeScaling)
+    max_position_embeddings: int
+    attention_bias: bool = False
+    attention_output_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    tie_word_embeddings: bool = False
+    bos_token_id: int | None = None
+    eos_token_ids: tuple[int, ...] = ()
+
+    @property
+    def kv_elements_per_token(self) -> int:
+        """Elements of K and V that one token adds over all layers (times the item size: bytes)."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim

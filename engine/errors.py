@@ -1,0 +1,54 @@
+"""What can go wrong, said to the user. Each class builds its sentence from facts.
+
+A text says what happened, what was asked, and what to try. The command line maps the classes to exit codes:
+`UsageError` 2, `RefusalError` 3, every other `EngineError` 1.
+"""
+
+
+class EngineError(Exception):
+    """Base of every error whose text is meant for the user."""
+
+
+class UsageError(EngineError):
+    """The input cannot be used as given: a missing file, a foreign format, an option out of range."""
+
+
+class RefusalError(EngineError):
+    """What was asked is understood and will not be done."""
+
+
+class ModelError(UsageError):
+    """A model file or folder that cannot be loaded."""
+
+
+class RequestError(UsageError):
+    """A request that can never be served."""
+
+
+class PromptTooLongError(RequestError):
+    """The prompt leaves no room for an answer."""
+
+    def __init__(self, *, prompt_tokens: int, limit_tokens: int, limited_by: str) -> None:
+        super().__init__(
+            f"The prompt has {prompt_tokens:,} tokens, but {limited_by} allows {limit_tokens:,} including the answer. "
+            "Shorten the prompt or start a new conversation."
+        )
+        self.prompt_tokens = prompt_tokens
+        self.limit_tokens = limit_tokens
+
+
+class UnknownModelError(ModelError):
+    """A model name that names nothing on this machine."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"There is no model called {name!r} here. Give a GGUF file, a folder with safetensors files, "
+            "or a name from `kvscope models list`."
+        )
+
+
+class LoadCancelledError(EngineError):
+    """Loading was stopped by the user."""
+
+    def __init__(self) -> None:
+        super().__init__("Loading was cancelled.")

@@ -1,0 +1,190 @@
+"""What the engine says happened: frozen values, no torch, safe to hand to another thread."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class FinishReason(Enum):
+    """Why an answer ended."""
+
+    EOS = "eos"
+    STOP = "stop"  # one of the request's stop strings
+    LENGTH = "length"  # max_tokens or the context's end
+    CAPACITY = "capacity"  # the whole cache is not enough for one more token
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+class Phase(Enum):
+    """What a sequence does in a step."""
+
+    WAITING = "waiting"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class EngineState(Enum):
+    """Life of the engine behind a loop."""
+
+    EMPTY = "empty"
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """New text of one request. `text` holds whole characters and may be empty while one is incomplete."""
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestFinished:
+    """The end of a request.
+
+    Attributes:
+        new_tokens: tokens computed, the end token included.
+        cached_tokens: prompt tokens taken from the prefix cache.
+        first_step: the step that computed the first new token; None if there was none.
+        finish_step: the step that computed the last one.
+        ttft_s: seconds from submit to the first token; None if there was none.
+        decode_s: seconds from the first to the last token.
+        message: the sentence for the user when reason is ERROR or CAPACITY.
+    """
+
+    request_id: str
+    reason: FinishReason
+    prompt_tokens: int
+    new_tokens: int
+    cached_tokens: int
+    first_step: int | None
+    finish_step: int | None
+    ttft_s: float | None
+    decode_s: float
+    preemptions: int = 0
+    message: str = ""
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Decode speed after the first token."""
+        return (self.new_tokens - 1) / self.decode_s if self.new_tokens > 1 and self.decode_s > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceRow:
+    """One sequence in one step."""
+
+    request_id: str
+    phase: Phase
+    tokens: int
+    num_blocks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStats:
+    """One step in numbers, as they stand after its finishes.
+
+    `blocks_free` may be allocated now; `blocks_cached` is the part of it that still holds a prefix.
+    `blocks_used + blocks_free = blocks_total` (usable blocks; the padding block is not counted).
+    """
+
+    step: int
+    time_s: float  # time.monotonic() at the step's end
+    prefill_tokens: int
+    decode_tokens: int
+    running: int
+    waiting: int
+    preempted: int  # sequences preempted in this step
+    blocks_total: int
+    blocks_free: int
+    blocks_used: int
+    blocks_cached: int
+    schedule_ms: float
+    forward_ms: float
+    sample_ms: float
+    rows: tuple[SequenceRow, ...] = ()  # only while somebody watches
+
+    @property
+    def step_ms(self) -> float:
+        """Host time of the whole step."""
+        return self.schedule_ms + self.forward_ms + self.sample_ms
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """Everything one step produced."""
+
+    deltas: tuple[TextDelta, ...]
+    finished: tuple[RequestFinished, ...]
+    stats: StepStats
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOwner:
+    """The blocks that one sequence holds, in the order of its tokens. Shared blocks stand with every holder."""
+
+    request_id: str
+    block_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMap:
+    """Who holds each block. Ids run from 1 to `blocks_total`; 0 is the padding block."""
+
+    blocks_total: int
+    block_size_tokens: int
+    owners: tuple[BlockOwner, ...]
+    cached: tuple[int, ...]  # free, but still holding a prefix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """What is loaded and how it runs."""
+
+    name: str
+    architecture: str
+    dtype: str
+    device: str  # for people: "CPU, 2 threads" or the card's name
+    attention: str  # for people: "gather + SDPA"
+    num_parameters: int
+    weights_bytes: int
+    block_size_tokens: int
+    block_bytes: int
+    num_blocks: int  # usable
+    max_model_len_tokens: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    load_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """State of the engine; `info` only while READY, `message` and `details` when FAILED."""
+
+    state: EngineState
+    info: ModelInfo | None = None
+    message: str = ""
+    details: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """How far loading has come: a few words, and a fraction from 0 to 1."""
+
+    stage: str
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """A request that was refused, or ended by an error of its own."""
+
+    request_id: str
+    message: str
+
+
+EngineEvent = StepOutput | RequestFinished | RequestFailed | BlockMap | EngineStatus | LoadProgress
+"""A RequestFinished stands alone only after a cancel; those of a step come inside its StepOutput."""

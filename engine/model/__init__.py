@@ -1,0 +1,1 @@
+"""The decoder: one implementation for the Llama family."""

@@ -1,0 +1,1 @@
+"""Turning a scheduled batch into tensors, logits and sampled tokens."""

@@ -1,0 +1,1 @@
+"""Recording steps and playing scenarios."""

@@ -1,0 +1,1 @@
+"""Reading weights from GGUF files and safetensors folders."""

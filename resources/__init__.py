@@ -1,0 +1,1 @@
+"""Files that the program ships: icons and scenarios, read through importlib.resources."""

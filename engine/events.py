@@ -124,10 +124,14 @@ class StepOutput:
 
 @dataclass(frozen=True, slots=True)
 class BlockOwner:
-    """The blocks that one sequence holds, in the order of its tokens. Shared blocks stand with every holder."""
+    """The blocks that one sequence holds, in the order of its tokens. Shared blocks stand with every holder.
+
+    `num_tokens` is how many tokens have their keys and values in these blocks; 0 where it is not known.
+    """
 
     request_id: str
     block_ids: tuple[int, ...]
+    num_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ written for other tokens, answers wrongly and is found out.
 """
 
 import random
-from collections.abc import Iterator, Sequence as TokenIds
+from collections.abc import Iterator
+from collections.abc import Sequence as TokenIds
 
 from engine.cache.block_pool import PADDING_BLOCK, BlockPool, HashBlock, hash_block
 from engine.requests import SamplingParams

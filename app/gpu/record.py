@@ -114,6 +114,7 @@ class ReleaseReport:
         free_after_bytes: the same, read now.
         returned_bytes: free_after - free_before, never negative.
         promised_bytes: what the ended processes held.
+        note: a sentence when less came back than was promised, or something could not be written down; else empty.
     """
 
     results: tuple[StopResult, ...]
@@ -124,3 +125,4 @@ class ReleaseReport:
     returned_bytes: int
     promised_bytes: int
     finished: bool
+    note: str = ""

@@ -1,0 +1,125 @@
+"""System memory by process, for machines without an NVIDIA card: /proc/meminfo and what each process holds.
+
+Anonymous memory is what ending a process gives back; mapped files are cache that the kernel drops when it
+likes; shared memory belongs to nobody alone and is a band of its own. Formats: proc_meminfo(5), proc_pid_statm(5).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.gpu.errors import ProbeError
+from app.gpu.processes import ProcessEntry, ProcessReader, ProcessTable
+from app.gpu.protect import described
+from app.gpu.record import MemoryKind, MemorySample
+
+DEVICE = "System memory"
+_NOTEWORTHY_FRACTION = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemInfo:
+    """The lines of /proc/meminfo that we use, in bytes."""
+
+    total_bytes: int
+    available_bytes: int
+    anonymous_bytes: int
+    shared_bytes: int
+
+    @classmethod
+    def parse(cls, text: str) -> "MemInfo":
+        """Read the file's text. Raises KeyError or ValueError where it is none."""
+        rows = (line.partition(":") for line in text.splitlines())
+        kib = {name: int(value.split()[0]) for name, _, value in rows if value.strip()}
+        return cls(
+            total_bytes=kib["MemTotal"] << 10,
+            available_bytes=kib["MemAvailable"] << 10,
+            anonymous_bytes=kib["AnonPages"] << 10,
+            shared_bytes=kib["Shmem"] << 10,
+        )
+
+
+class SystemMemoryProbe:
+    """Looks at the machine's own memory. Costs one small read per process and two for those that hold some."""
+
+    def __init__(
+        self,
+        *,
+        reader: ProcessReader | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        root: Path = Path("/proc"),
+    ) -> None:
+        self._reader = ProcessReader(root=root) if reader is None else reader
+        self._clock = clock
+        self._meminfo = root / "meminfo"
+
+    def sample(self) -> MemorySample:
+        """The machine now. Raises ProbeError where /proc cannot be read."""
+        try:
+            table = self._reader.read()
+            memory = MemInfo.parse(self._meminfo.read_text(encoding="ascii"))
+        except (OSError, KeyError, ValueError) as error:
+            raise ProbeError(f"The system does not tell how much memory is free ({error}).") from error
+        return sample_of(table, memory, time_s=self._clock())
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def sample_of(table: ProcessTable, memory: MemInfo, *, time_s: float) -> MemorySample:
+    """The stack of one moment: processes + shared + unattributed + free = total, none of them negative."""
+    holders = [entry for entry in table if entry.anonymous_bytes > 0]
+    shares = counted_once(holders, table, memory.anonymous_bytes)
+    held_bytes = sum(shares)
+    # The kernel's counters are read one after the other: what is surely held is surely used.
+    used_bytes = max(memory.total_bytes - memory.available_bytes, held_bytes + memory.shared_bytes)
+    used_bytes = min(used_bytes, memory.total_bytes)
+    processes = [described(entry, table, share) for entry, share in zip(holders, shares, strict=True)]
+    processes.sort(key=lambda process: process.memory_bytes or 0, reverse=True)
+    return MemorySample(
+        time_s=time_s,
+        memory=MemoryKind.SYSTEM,
+        device=DEVICE,
+        total_bytes=memory.total_bytes,
+        used_bytes=used_bytes,
+        free_bytes=memory.total_bytes - used_bytes,
+        shared_bytes=memory.shared_bytes,
+        unattributed_bytes=used_bytes - held_bytes - memory.shared_bytes,
+        processes=tuple(processes),
+        note=_note(sum(entry.anonymous_bytes for entry in holders) - held_bytes, memory),
+    )
+
+
+def counted_once(holders: Sequence[ProcessEntry], table: ProcessTable, limit_bytes: int) -> list[int]:
+    """What each process holds, such that the sum is at most `limit_bytes`, the anonymous pages there really are.
+
+    A process that was forked without a new program shares its parent's pages until one of them writes, and
+    each is charged for all of them. Such families share the excess; where that is not enough, everybody does.
+    """
+    claims = [entry.anonymous_bytes for entry in holders]
+    family = [_is_fork(entry, table) for entry in holders]
+    parents = {entry.parent_pid for entry, forked in zip(holders, family, strict=True) if forked}
+    family = [forked or entry.pid in parents for entry, forked in zip(holders, family, strict=True)]
+    outside_bytes = sum(claim for claim, forked in zip(claims, family, strict=True) if not forked)
+    claims = _scaled(claims, family, max(limit_bytes - outside_bytes, 0))
+    return _scaled(claims, [True] * len(claims), limit_bytes)
+
+
+def _is_fork(entry: ProcessEntry, table: ProcessTable) -> bool:
+    parent = table.entries.get(entry.parent_pid)
+    return parent is not None and bool(entry.command) and parent.command == entry.command
+
+
+def _scaled(claims: Sequence[int], chosen: Sequence[bool], limit_bytes: int) -> list[int]:
+    """`claims`, those of the chosen ones made smaller in proportion so that their sum is at most the limit."""
+    wanted = sum(claim for claim, mine in zip(claims, chosen, strict=True) if mine)
+    if wanted <= limit_bytes:
+        return list(claims)
+    return [claim * limit_bytes // wanted if mine else claim for claim, mine in zip(claims, chosen, strict=True)]
+
+
+def _note(excess_bytes: int, memory: MemInfo) -> str:
+    if excess_bytes <= _NOTEWORTHY_FRACTION * memory.total_bytes:
+        return ""
+    return "Forked processes share memory; it is counted once, divided among them in proportion."

@@ -5,13 +5,18 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeScaling:
-    """How rotary frequencies are changed for longer contexts. Names follow transformers' `rope_scaling`."""
+    """How rotary frequencies are changed for longer contexts. Names follow transformers' `rope_scaling`.
 
-    kind: str = "default"  # "default", "linear", "llama3"
+    Kinds: "default" (not at all), "linear" (all divided by `factor`), "llama3" (by wavelength, from the five numbers),
+    "factors" (frequency i divided by `frequency_factors[i]`, head_dim / 2 of them: a GGUF's rope_freqs.weight).
+    """
+
+    kind: str = "default"
     factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_position_embeddings: int = 0
+    frequency_factors: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

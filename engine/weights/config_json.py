@@ -109,7 +109,7 @@ def _integer(config: Mapping[str, Any], key: str, name: str, *, default: int | N
 
 
 def _rope_parameters(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """transformers 5 writes `rope_parameters`, older versions `rope_scaling`; like it, the old spelling goes first."""
+    """Transformers 5 writes `rope_parameters`, older versions `rope_scaling`; like it, the old spelling goes first."""
     return config.get("rope_scaling") or config.get("rope_parameters") or {}
 
 
@@ -123,7 +123,9 @@ def _rope_scaling(config: Mapping[str, Any], name: str) -> RopeScaling:
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
     partial = parameters.get("partial_rotary_factor", config.get("partial_rotary_factor"))
     if partial not in (None, 1, 1.0):
-        raise ModelError(f"{name} rotates only a part of each head, which cannot be computed yet. Choose another model.")
+        raise ModelError(
+            f"{name} rotates only a part of each head, which cannot be computed yet. Choose another model."
+        )
     try:
         match kind:
             case "default":

@@ -88,15 +88,15 @@ class GGUFWeights:
                 raise unexpected_shape(self._header.path, name, record.shape, shape)
 
     def _read(self, record: GGUFTensor, dtype: torch.dtype) -> torch.Tensor:
-        raw = torch.empty(record.num_bytes, dtype=torch.uint8)
+        raw = bytearray(record.num_bytes)
         self._file.seek(record.offset_bytes)
-        target = memoryview(raw.numpy()).cast("B")
+        target = memoryview(raw)
         while target:
             count = self._file.readinto(target)
             if not count:
                 raise ModelError(f"{self._header.path} became shorter while it was read. Download it again.")
             target = target[count:]
-        return dequantize(raw, record.kind, dtype).view(record.shape)
+        return dequantize(torch.frombuffer(raw, dtype=torch.uint8), record.kind, dtype).view(record.shape)
 
 
 def undo_interleaving(tensor: torch.Tensor, num_heads: int) -> torch.Tensor:

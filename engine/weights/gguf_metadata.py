@@ -11,7 +11,9 @@ FAMILY = "llama"
 _CONTROL_TOKEN = 3
 
 # Older converters named only one end token; these control tokens end a turn in every model that has them.
-_END_OF_TURN_TEXTS = frozenset({"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end_of_text|>", "<|endoftext|>", "<|end|>"})
+_END_OF_TURN_TEXTS = frozenset(
+    {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end_of_text|>", "<|endoftext|>", "<|end|>"}
+)
 
 
 def architecture_from_header(header: GGUFHeader, *, frequency_factors: tuple[float, ...] = ()) -> ModelArchitecture:

@@ -1,0 +1,126 @@
+"""What the user has chosen: one JSON file, read at start and written whole. No Qt.
+
+A file that cannot be understood never stops the program: the defaults hold, the user gets a note, and the original is
+kept beside it.
+"""
+
+import dataclasses
+import json
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_type_hints
+
+THEMES = ("system", "light", "dark")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every choice with its default.
+
+    Attributes:
+        theme: "system", "light" or "dark".
+        last_model: path of the model that was loaded last; empty for none.
+        dtype, device, threads: handed to the engine; "auto" and None let it decide.
+        window_geometry: Qt's own bytes in Base64; empty for the default place and size.
+        pane_sizes_px: widths of conversation list, chat and dashboard; empty for the default.
+        list_shown, dashboard_shown: whether the side panes are open.
+    """
+
+    theme: str = field(default="system", metadata={"choices": THEMES})
+    last_model: str = ""
+    dtype: str = field(default="auto", metadata={"choices": ("auto", "bfloat16", "float16", "float32")})
+    device: str = "auto"
+    threads: int | None = None
+    window_geometry: str = ""
+    pane_sizes_px: tuple[int, ...] = ()
+    list_shown: bool = True
+    dashboard_shown: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """Settings, and a sentence for the user when the file was not as expected."""
+
+    settings: Settings
+    note: str = ""
+
+
+def load_settings(path: Path) -> LoadedSettings:
+    """Read the file; what is missing or wrong in it takes its default. Never raises for what the file holds."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return LoadedSettings(Settings())
+    except (OSError, UnicodeDecodeError) as error:
+        return LoadedSettings(Settings(), f"The settings in {path} could not be read ({error}); the defaults hold.")
+    try:
+        values = json.loads(text)
+    except ValueError:
+        values = None
+    if not isinstance(values, dict):
+        kept = _keep_original(path, text)
+        return LoadedSettings(Settings(), f"The settings in {path} are broken; the defaults hold{kept}.")
+    settings, wrong = _understand(values)
+    if not wrong:
+        return LoadedSettings(settings)
+    kept = _keep_original(path, text)
+    names = ", ".join(wrong)
+    return LoadedSettings(
+        settings, f"Some settings in {path} were not understood ({names}); their defaults hold{kept}."
+    )
+
+
+def save_settings(path: Path, settings: Settings) -> None:
+    """Replace the file whole, so that a crash leaves the old or the new one. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(dataclasses.asdict(settings), indent=2) + "\n"
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _understand(values: dict[str, Any]) -> tuple[Settings, list[str]]:
+    """The settings in `values`, and the names that were wrong or unknown."""
+    types = get_type_hints(Settings)
+    taken: dict[str, Any] = {}
+    wrong = [name for name in values if name not in types]
+    for item in dataclasses.fields(Settings):
+        if item.name not in values:
+            continue
+        value = values[item.name]
+        if isinstance(value, list):
+            value = tuple(value)
+        if _fits(value, types[item.name], item.metadata.get("choices")):
+            taken[item.name] = value
+        else:
+            wrong.append(item.name)
+    return Settings(**taken), wrong
+
+
+def _fits(value: object, kind: object, choices: tuple[str, ...] | None) -> bool:
+    if choices is not None:
+        return value in choices
+    if kind == tuple[int, ...]:
+        return isinstance(value, tuple) and all(type(item) is int and item >= 0 for item in value)
+    if kind == int | None:
+        return value is None or (type(value) is int and value > 0)
+    return type(value) is kind
+
+
+def _keep_original(path: Path, text: str) -> str:
+    """Half a sentence that says where the original is."""
+    backup = path.with_name(path.name + ".bak")
+    try:
+        backup.write_text(text, encoding="utf-8")
+    except OSError:
+        return ""
+    return f", and the original is kept as {backup.name}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from app.gpu.record import ProcessMemory, StopOutcome
+from app.gpu.record import ProcessIdentity, ProcessMemory, StopOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,11 @@ class JournalEntry:
     reason: str
     free_before_bytes: int
     free_after_bytes: int
+
+    @property
+    def key(self) -> tuple[ProcessIdentity, str, StopOutcome]:
+        """What makes two entries the same action."""
+        return self.process.identity, self.means, self.outcome
 
     def as_json(self) -> str:
         """One line."""
@@ -65,3 +70,24 @@ class ReleaseJournal:
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "w", encoding="utf-8") as file:
             file.write(text)
+
+
+class JournalKeeper:
+    """Writes each action of one release once. Trouble with the file is told, never raised: memory goes first."""
+
+    def __init__(self, journal: ReleaseJournal | None) -> None:
+        """Keep `journal`, or nothing at all."""
+        self._journal = journal
+        self._written: set[tuple[ProcessIdentity, str, StopOutcome]] = set()
+
+    def write(self, entries: Iterable[JournalEntry]) -> str:
+        """Append what is new. Returns a sentence when that failed, else an empty text."""
+        new = {entry.key: entry for entry in entries if entry.key not in self._written}
+        if self._journal is None or not new:
+            return ""
+        self._written |= new.keys()
+        try:
+            self._journal.append(new.values())
+        except OSError as error:
+            return f"The journal {self._journal.path} could not be written ({error.strerror})."
+        return ""

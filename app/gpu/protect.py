@@ -1,6 +1,6 @@
 """Why a process is not offered for ending. Decides; neither reads nor ends."""
 
-from app.gpu.processes import ProcessEntry, ProcessTable
+from app.gpu.process_table import ProcessEntry, ProcessTable
 from app.gpu.record import ProcessIdentity, ProcessKind, ProcessMemory
 
 EXITED_STATES = frozenset("ZX")

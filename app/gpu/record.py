@@ -112,7 +112,7 @@ class ReleaseReport:
         deadline_s: how long the polite wait may take.
         free_before_bytes: free memory of the device before the signal.
         free_after_bytes: the same, read now.
-        returned_bytes: free_after - free_before, never negative.
+        returned_bytes: free_after - free_before, plus what other processes took meanwhile; never negative.
         promised_bytes: what the ended processes held.
         note: a sentence when less came back than was promised, or something could not be written down; else empty.
     """

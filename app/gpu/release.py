@@ -7,22 +7,21 @@ first; SIGKILL only by `kill`, which needs its own consent. Never blocks but in 
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, auto
 from types import TracebackType
 
 from app.gpu.errors import ProbeError
-from app.gpu.journal import JournalEntry, ReleaseJournal
-from app.gpu.pin import Pin, exited
+from app.gpu.journal import JournalEntry, JournalKeeper, ReleaseJournal
 from app.gpu.probe import MemoryProbe
-from app.gpu.processes import ProcessEntry, ProcessReader, ProcessTable
-from app.gpu.protect import protection_of
-from app.gpu.record import ProcessIdentity, ProcessMemory, ReleaseReport, StopOutcome, StopResult
+from app.gpu.process_table import ProcessTable
+from app.gpu.processes import ProcessReader
+from app.gpu.record import ProcessIdentity, ProcessMemory, ReleaseReport, StopOutcome
+from app.gpu.recovery import Recovery
+from app.gpu.target import Target, exited_targets
 
 _MIB = 1 << 20
-_ENDED = (StopOutcome.EXITED, StopOutcome.KILLED)
-_KEEPS_RUNNING = (StopOutcome.WAITING, StopOutcome.STILL_RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,52 +52,6 @@ class _Phase(Enum):
     FINISHED = auto()
 
 
-@dataclass(slots=True)
-class _Target:
-    """One process of a release on its way."""
-
-    memory: ProcessMemory
-    outcome: StopOutcome = StopOutcome.WAITING
-    reason: str = ""
-    pin: Pin | None = None
-    seen: ProcessEntry | None = None
-    means: signal.Signals | None = None
-    journaled: set[tuple[signal.Signals, StopOutcome]] = field(default_factory=set)
-
-    @property
-    def identity(self) -> ProcessIdentity:
-        return self.memory.identity
-
-    def settle(self, outcome: StopOutcome, reason: str = "") -> None:
-        self.outcome = outcome
-        self.reason = reason
-
-    def take_hold(self) -> None:
-        try:
-            self.pin = Pin(self.identity.pid)
-        except ProcessLookupError:
-            self.settle(StopOutcome.ALREADY_GONE)
-        except (OSError, AttributeError) as error:
-            self.settle(StopOutcome.REFUSED, f"this system cannot hold on to the process ({error})")
-
-    def note_gone(self) -> None:
-        self.settle(StopOutcome.ALREADY_GONE if self.means is None else StopOutcome.EXITED)
-
-    def let_go(self) -> None:
-        if self.pin is not None:
-            self.pin.close()
-            self.pin = None
-
-    def result(self) -> StopResult:
-        return StopResult(
-            identity=self.identity,
-            name=self.memory.name,
-            outcome=self.outcome,
-            promised_bytes=self.memory.memory_bytes or 0,
-            reason=self.reason,
-        )
-
-
 class Release:
     """Ends `targets` and measures on `probe` what comes back.
 
@@ -119,28 +72,22 @@ class Release:
         """Nothing happens yet.
 
         Args:
-            targets: who shall end; each must have been chosen by the user.
+            targets: who shall end; each was chosen by the user.
             probe: the device whose memory is to come back.
             read_table: who runs now; a fresh look at /proc unless given, since a cached command line may be stale.
             journal: where actions are written down, if anywhere.
             times: how patient to be.
             clock: seconds that only grow.
         """
-        self._targets = [_Target(memory) for memory in {target.identity: target for target in targets}.values()]
+        self._targets = [Target(memory) for memory in {target.identity: target for target in targets}.values()]
         self._probe = probe
         self._read_table = _look_afresh if read_table is None else read_table
-        self._journal = journal
+        self._journal = JournalKeeper(journal)
         self._times = ReleaseTimes() if times is None else times
         self._clock = clock
         self._phase = _Phase.NEW
-        self._known_before: frozenset[ProcessIdentity] = frozenset()
-        self._free_before_bytes = 0
-        self._free_after_bytes = 0
-        self._signalled_at_s = 0.0
         self._deadline_s = self._times.grace_s
-        self._last_exit_s = 0.0
-        self._last_look_s = 0.0
-        self._elapsed_s = 0.0
+        self._signalled_at_s = self._last_exit_s = self._last_look_s = self._finished_at_s = 0.0
         self._notes: dict[str, str] = {}
 
     def __enter__(self) -> "Release":
@@ -158,9 +105,9 @@ class Release:
             ProbeError: the memory cannot be measured; then nothing was signalled.
         """
         assert self._phase is _Phase.NEW, "a release starts once"
-        self._free_before_bytes = self._free_after_bytes = self._probe.sample().free_bytes
+        self._recovery = Recovery(self._probe.sample(), [target.identity for target in self._targets])
         for target in self._targets:
-            target.take_hold()
+            target.hold()
         table = self._read_table()
         self._known_before = frozenset(entry.identity for entry in table)
         return self._signal(self._targets, signal.SIGTERM, table)
@@ -170,8 +117,7 @@ class Release:
         assert self._phase is not _Phase.NEW, "SIGTERM comes first"
         self._collect()
         chosen = frozenset(identities)
-        running = [t for t in self._targets if t.outcome in _KEEPS_RUNNING and t.identity in chosen]
-        return self._signal(running, signal.SIGKILL, self._read_table())
+        return self._signal([t for t in self._targets if t.identity in chosen], signal.SIGKILL, self._read_table())
 
     def poll(self) -> ReleaseReport:
         """Look once, without waiting, and say how far it is."""
@@ -184,7 +130,7 @@ class Release:
 
     def wait(self, timeout_s: float) -> None:
         """Block until one of the processes exits, or for `timeout_s`. Not for a thread with other work."""
-        exited([t.pin for t in self._running() if t.pin is not None], timeout_s=timeout_s)
+        exited_targets(self._targets, timeout_s=timeout_s)
 
     def close(self) -> None:
         """Let go of all processes; what was signalled is written down. Idempotent."""
@@ -192,25 +138,19 @@ class Release:
         for target in self._targets:
             target.let_go()
 
-    def _signal(self, targets: Iterable[_Target], signal_number: signal.Signals, table: ProcessTable) -> ReleaseReport:
+    def _signal(self, targets: Iterable[Target], means: signal.Signals, table: ProcessTable) -> ReleaseReport:
         for target in targets:
-            if target.outcome in _KEEPS_RUNNING:
-                _send(target, signal_number, table)
+            if target.is_running:
+                target.send(means, table)
         self._phase = _Phase.ENDING
-        self._signalled_at_s = self._last_exit_s = self._clock()
-        self._deadline_s = self._times.kill_wait_s if signal_number == signal.SIGKILL else self._times.grace_s
-        self._last_look_s = self._signalled_at_s
+        self._deadline_s = self._times.kill_wait_s if means is signal.SIGKILL else self._times.grace_s
+        self._signalled_at_s = self._last_exit_s = self._last_look_s = self._clock()
         return self.poll()
 
-    def _running(self) -> list[_Target]:
-        return [target for target in self._targets if target.outcome in _KEEPS_RUNNING and target.pin is not None]
-
     def _collect(self) -> None:
-        """Note who has exited since the last look."""
-        by_pin = {target.pin: target for target in self._running() if target.pin is not None}
-        for pin in exited(by_pin, timeout_s=0):
-            target = by_pin[pin]
-            target.settle(StopOutcome.KILLED if target.means == signal.SIGKILL else StopOutcome.EXITED)
+        """Note who has exited since the last look, however late."""
+        for target in exited_targets(self._targets, timeout_s=0):
+            target.note_exit()
             self._last_exit_s = self._clock()
             if self._phase is _Phase.FINISHED:
                 self._phase = _Phase.MEASURING
@@ -219,101 +159,80 @@ class Release:
         waiting = [target for target in self._targets if target.outcome is StopOutcome.WAITING]
         if waiting and self._since(self._signalled_at_s) < self._deadline_s:
             return False
-        if waiting:
-            table = self._read_table()
-            for target in waiting:
-                target.settle(StopOutcome.STILL_RUNNING, _why_running(target, table))
+        table = self._read_table() if waiting else None
+        for target in waiting:
+            assert table is not None
+            target.note_still_running(table)
         return True
 
     def _measure(self) -> None:
-        ended = [target for target in self._targets if target.outcome in _ENDED]
-        if not ended:
+        if not any(target.has_ended for target in self._targets):
             self._finish()
         elif self._since(self._last_look_s) >= self._times.look_period_s:
-            self._look(ended)
+            self._look()
             waited_s = self._since(self._last_exit_s)
             if waited_s >= self._times.measure_s or (waited_s >= self._times.settle_s and self._is_enough()):
                 self._finish()
 
-    def _look(self, ended: Iterable[_Target]) -> None:
+    def _look(self) -> None:
         self._last_look_s = self._clock()
-        table = self._read_table()
-        for target in ended:
-            target.reason = self._started_again(target, table) or target.reason
+        started_again = self._started_again(self._read_table())
         try:
-            self._free_after_bytes = self._probe.sample().free_bytes
+            self._recovery.see(self._probe.sample(), started_again=started_again)
             self._notes.pop("probe", None)
         except ProbeError as error:
             self._notes["probe"] = str(error)
 
-    def _started_again(self, ended: _Target, table: ProcessTable) -> str:
-        """A sentence when the same parent runs the same command line anew."""
-        seen = ended.seen
-        if seen is None or not seen.command:
-            return ""
-        for entry in table:
-            is_new = entry.identity not in self._known_before
-            if is_new and (entry.parent_pid, entry.command) == (seen.parent_pid, seen.command):
-                return f"came back as PID {entry.pid}: {_manager(entry, table)} starts it again, so stop that first"
-        return ""
+    def _started_again(self, table: ProcessTable) -> list[ProcessIdentity]:
+        found = []
+        for target in self._targets:
+            if successor := target.started_again(table, self._known_before):
+                target.note_started_again(successor, table)
+                found.append(successor.identity)
+        return found
+
+    def _promised_bytes(self) -> int:
+        return sum(t.promised_bytes for t in self._targets if t.has_ended or t.outcome is StopOutcome.WAITING)
 
     def _is_enough(self) -> bool:
-        return self._returned_bytes() >= self._times.enough_fraction * self._promised_bytes()
+        return self._recovery.returned_bytes >= self._times.enough_fraction * self._promised_bytes()
 
     def _finish(self) -> None:
         self._phase = _Phase.FINISHED
-        self._elapsed_s = self._since(self._signalled_at_s)
+        self._finished_at_s = self._clock()
         self._notes.pop("shortfall", None)
         if not self._is_enough():
-            self._notes["shortfall"] = (
-                f"Only {self._returned_bytes() / _MIB:,.0f} of the promised {self._promised_bytes() / _MIB:,.0f} MiB "
-                "came back: others took some meanwhile, or a part of it is still held."
-            )
+            self._notes["shortfall"] = _shortfall(self._recovery.returned_bytes, self._promised_bytes())
         self._write_journal()
 
     def _write_journal(self) -> None:
-        if self._journal is None:
-            return
-        entries = [entry for target in self._targets for entry in self._journal_entries(target)]
-        try:
-            if entries:
-                self._journal.append(entries)
-        except OSError as error:
-            self._notes["journal"] = f"The journal {self._journal.path} could not be written ({error.strerror})."
+        entries = [self._journal_entry(target, target.means) for target in self._targets if target.means is not None]
+        if problem := self._journal.write(entries):
+            self._notes["journal"] = problem
 
-    def _journal_entries(self, target: _Target) -> Iterable[JournalEntry]:
-        if target.means is None or (target.means, target.outcome) in target.journaled:
-            return
-        target.journaled.add((target.means, target.outcome))
-        yield JournalEntry(
+    def _journal_entry(self, target: Target, means: signal.Signals) -> JournalEntry:
+        return JournalEntry(
             time=datetime.now(UTC),
             process=target.memory,
-            means=target.means.name,
+            means=means.name,
             outcome=target.outcome,
             reason=target.reason,
-            free_before_bytes=self._free_before_bytes,
-            free_after_bytes=self._free_after_bytes,
+            free_before_bytes=self._recovery.free_before_bytes,
+            free_after_bytes=self._recovery.free_after_bytes,
         )
 
     def _since(self, moment_s: float) -> float:
         return self._clock() - moment_s
 
-    def _returned_bytes(self) -> int:
-        return max(self._free_after_bytes - self._free_before_bytes, 0)
-
-    def _promised_bytes(self) -> int:
-        counted = (*_ENDED, StopOutcome.WAITING)
-        return sum(target.memory.memory_bytes or 0 for target in self._targets if target.outcome in counted)
-
     def _report(self) -> ReleaseReport:
         finished = self._phase is _Phase.FINISHED
         return ReleaseReport(
             results=tuple(target.result() for target in self._targets),
-            elapsed_s=self._elapsed_s if finished else self._since(self._signalled_at_s),
+            elapsed_s=(self._finished_at_s if finished else self._clock()) - self._signalled_at_s,
             deadline_s=self._deadline_s,
-            free_before_bytes=self._free_before_bytes,
-            free_after_bytes=self._free_after_bytes,
-            returned_bytes=self._returned_bytes(),
+            free_before_bytes=self._recovery.free_before_bytes,
+            free_after_bytes=self._recovery.free_after_bytes,
+            returned_bytes=self._recovery.returned_bytes,
             promised_bytes=self._promised_bytes(),
             finished=finished,
             note=" ".join(self._notes.values()),
@@ -324,53 +243,11 @@ def _look_afresh() -> ProcessTable:
     return ProcessReader().read()
 
 
-def _send(target: _Target, signal_number: signal.Signals, table: ProcessTable) -> None:
-    """Signal one pinned process, if it is still the one that was chosen and may be ended.
-
-    `table` was read after the pin was made: if the chosen identity is in it, the pin holds that very process.
-    """
-    assert target.pin is not None
-    entry = table.find(target.identity)
-    other = table.entries.get(target.identity.pid)
-    if target.pin.has_exited or (entry is None and other is None):
-        target.note_gone()
-    elif entry is None:
-        assert other is not None
-        target.settle(StopOutcome.REFUSED, f"it is gone, and its PID now belongs to another process ({other.name})")
-    elif reason := protection_of(entry, table):
-        target.settle(StopOutcome.REFUSED, f"it is {reason}")
-    else:
-        target.seen = entry
-        _send_to(target, target.pin, signal_number)
-
-
-def _send_to(target: _Target, pin: Pin, signal_number: signal.Signals) -> None:
-    try:
-        pin.send(signal_number)
-    except ProcessLookupError:
-        target.note_gone()
-    except PermissionError:
-        target.settle(StopOutcome.REFUSED, "the system does not let this user end it")
-    else:
-        target.means = signal_number
-        target.settle(StopOutcome.WAITING)
-
-
-def _why_running(target: _Target, table: ProcessTable) -> str:
-    entry = table.find(target.identity)
-    state = entry.state if entry is not None else ""
-    if state == "D":
-        return "it waits inside the kernel (state D) and cannot end before that returns"
-    if target.means == signal.SIGKILL:
-        return f"not even SIGKILL ended it (state {state}): the kernel does not let it go; a restart may be needed"
-    if state in ("T", "t"):
-        return "it is stopped and takes the signal only when it goes on"
-    return "it ignores SIGTERM or needs longer"
-
-
-def _manager(entry: ProcessEntry, table: ProcessTable) -> str:
-    parent = table.entries.get(entry.parent_pid)
-    return f"its parent {parent.name} (PID {parent.pid})" if parent is not None else f"PID {entry.parent_pid}"
+def _shortfall(returned_bytes: int, promised_bytes: int) -> str:
+    return (
+        f"Only {returned_bytes / _MIB:,.0f} of the promised {promised_bytes / _MIB:,.0f} MiB came back; "
+        "the rest is shared with others, started again, or still held by the system."
+    )
 
 
 def run_release(

@@ -33,26 +33,28 @@ class _Draft:
     """A batch in the making.
 
     Attributes:
-        budget_tokens: what prompts may still take.
-        reserved_blocks: free blocks that the sequences seen so far may soon grow into.
+        budget_tokens: what is left of the step.
+        pending_decodes: the part of it that belongs to decodes not yet looked at.
+        reserved_blocks: free blocks that the sequences looked at may soon grow into.
         decodes, prefills, preempted: what was decided.
     """
 
-    def __init__(self, budget_tokens: int) -> None:
+    def __init__(self, *, budget_tokens: int, pending_decodes: int) -> None:
         self.budget_tokens = budget_tokens
+        self.pending_decodes = pending_decodes
         self.reserved_blocks = 0
         self.decodes: list[ScheduledSequence] = []
         self.prefills: list[ScheduledSequence] = []
         self.preempted: list[Sequence] = []
 
-    def add(self, sequence: Sequence, num_tokens: int) -> None:
+    def grant(self, sequence: Sequence, num_tokens: int) -> None:
+        """Compute this many of its tokens."""
         start = sequence.num_computed
         samples = start + num_tokens == len(sequence.token_ids)
         item = ScheduledSequence(sequence, start, num_tokens, samples)
-        if item.phase is Phase.DECODE:
-            self.decodes.append(item)
-        else:
-            self.prefills.append(item)
+        chosen = self.decodes if item.phase is Phase.DECODE else self.prefills
+        chosen.append(item)
+        self.budget_tokens -= num_tokens
 
 
 class Scheduler:
@@ -135,8 +137,10 @@ class Scheduler:
     def schedule(self) -> Batch:
         """Plan the next step and reserve its blocks; empty only when there is no work."""
         running = list(self._running.values())
-        num_decoding = sum(sequence.is_decoding for sequence in running)
-        draft = _Draft(self.max_num_batched_tokens - num_decoding)
+        draft = _Draft(
+            budget_tokens=self.max_num_batched_tokens,
+            pending_decodes=sum(sequence.is_decoding for sequence in running),
+        )
         for sequence in running:
             if sequence.state is SequenceState.RUNNING:
                 self._continue(sequence, draft)
@@ -207,26 +211,32 @@ class Scheduler:
 
     def _continue(self, sequence: Sequence, draft: _Draft) -> None:
         """Give a running sequence its tokens of this step, as far as budget and blocks reach."""
-        decoding = sequence.is_decoding
-        wanted = 1 if decoding else min(sequence.num_remaining, draft.budget_tokens)
-        reserved = 0 if decoding else draft.reserved_blocks
-        granted = min(wanted, self._room_tokens(sequence, reserved))
-        while wanted and not granted and self._preempt_younger_than(sequence, draft):
-            granted = min(wanted, self._room_tokens(sequence, reserved))
-        if granted:
-            self._grow(sequence, sequence.num_computed + granted)
-            draft.add(sequence, granted)
-            draft.budget_tokens -= 0 if decoding else granted
+        if sequence.is_decoding:
+            draft.pending_decodes -= 1
+            wanted, reserved = 1, 0
+        else:
+            wanted = min(sequence.num_remaining, draft.budget_tokens - draft.pending_decodes)
+            reserved = draft.reserved_blocks
+        num_held = len(sequence.block_table) * self.pool.block_size
+        if sequence.num_computed + wanted > num_held:
+            wanted = self._make_room(sequence, wanted, reserved, draft)
+        if wanted:
+            draft.grant(sequence, wanted)
         draft.reserved_blocks += self._may_grow(sequence, len(sequence.block_table))
+
+    def _make_room(self, sequence: Sequence, wanted: int, reserved_blocks: int, draft: _Draft) -> int:
+        """Find blocks for some of the wanted tokens, for all if possible; returns for how many."""
+        room = self._room_tokens(sequence, reserved_blocks)
+        while not room and self._preempt_younger_than(sequence, draft):
+            room = self._room_tokens(sequence, reserved_blocks)
+        granted = min(wanted, room)
+        self._grow(sequence, sequence.num_computed + granted)
+        return granted
 
     def _room_tokens(self, sequence: Sequence, reserved_blocks: int) -> int:
         """Tokens that fit into the blocks it holds and those that are free for it."""
         num_blocks = len(sequence.block_table) + max(self.pool.num_free - reserved_blocks, 0)
         return num_blocks * self.pool.block_size - sequence.num_computed
-
-    def _may_grow(self, sequence: Sequence, num_blocks: int) -> bool:
-        """Whether its answer may need more than this many blocks; the last token of all is never computed."""
-        return num_blocks * self.pool.block_size < sequence.max_length_tokens - 1
 
     def _grow(self, sequence: Sequence, num_tokens: int) -> None:
         """Hold blocks for this many leading tokens."""
@@ -234,13 +244,16 @@ class Scheduler:
         if missing > 0:
             sequence.block_table.extend(self.pool.allocate(missing))
 
+    def _may_grow(self, sequence: Sequence, num_blocks: int) -> bool:
+        """Whether its answer may need more than this many blocks; the last token of all is never computed."""
+        return num_blocks * self.pool.block_size < sequence.max_length_tokens - 1
+
     def _preempt_younger_than(self, sequence: Sequence, draft: _Draft) -> bool:
         """Take the blocks of the newest running sequence; False when that is this one."""
         request_id, victim = next(reversed(self._running.items()))
         if victim is sequence:
             return False
-        if victim.is_decoding:
-            draft.budget_tokens += 1
+        draft.pending_decodes -= victim.is_decoding
         del self._running[request_id]
         self._give_blocks_back(victim)
         victim.state = SequenceState.WAITING
@@ -277,8 +290,7 @@ class Scheduler:
             return False
         self._start(sequence, shared)
         self._grow(sequence, num_cached + num_tokens)
-        draft.add(sequence, num_tokens)
-        draft.budget_tokens -= num_tokens
+        draft.grant(sequence, num_tokens)
         draft.reserved_blocks += self._may_grow(sequence, len(sequence.block_table))
         return True
 

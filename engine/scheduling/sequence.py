@@ -78,4 +78,5 @@ class Sequence:
     @property
     def is_decoding(self) -> bool:
         """Whether one token brings it up to date and that token was sampled."""
-        return self.num_computed >= self.num_prompt_tokens and self.num_remaining == 1
+        num_computed = self.num_computed
+        return num_computed >= self.num_prompt_tokens and len(self.token_ids) - num_computed == 1

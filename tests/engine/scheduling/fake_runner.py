@@ -4,30 +4,37 @@ It keeps its own slots of "keys and values" by block id, so a sequence that read
 written for other tokens, answers wrongly and is found out.
 """
 
-import random
 from collections.abc import Iterator
 from collections.abc import Sequence as TokenIds
+from functools import reduce
 
 from engine.cache.block_pool import PADDING_BLOCK, BlockPool, HashBlock, hash_block
 from engine.requests import SamplingParams
-from engine.scheduling.batch import Batch
+from engine.scheduling.batch import Batch, ScheduledSequence
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence import Sequence
 
 VOCAB = 50_000
 
 
-def next_token(token_ids: TokenIds[int]) -> int:
-    """What the model says after these tokens."""
-    return random.Random(repr(list(token_ids))).randrange(VOCAB)
+def extend(digest: int, token_id: int) -> int:
+    """Digest of a prefix and one token more."""
+    return hash((digest, token_id))
+
+
+def next_token(digest: int) -> int:
+    """What the model says after the prefix of this digest."""
+    return digest % VOCAB
 
 
 def answer(prompt: TokenIds[int], num_tokens: int) -> list[int]:
     """The reference: one token after another, no cache, nobody else."""
-    token_ids = list(prompt)
+    digest = reduce(extend, prompt, 0)
+    new_tokens: list[int] = []
     for _ in range(num_tokens):
-        token_ids.append(next_token(token_ids))
-    return token_ids[len(prompt) :]
+        new_tokens.append(next_token(digest))
+        digest = extend(digest, new_tokens[-1])
+    return new_tokens
 
 
 class FakeRunner:
@@ -35,30 +42,28 @@ class FakeRunner:
 
     def __init__(self, pool: BlockPool) -> None:
         self._block_size = pool.block_size
-        # What a slot holds is the whole prefix up to its token: that is what keys and values depend on.
-        self._slots: dict[tuple[int, int], tuple[int, ...]] = {}
+        # A slot holds the digest of everything up to its token: that is what keys and values depend on.
+        self._slots: dict[tuple[int, int], int] = {}
 
     def run(self, batch: Batch) -> dict[str, int]:
-        """Write first, then attend, item by item: a block shared too early would still be unwritten."""
-        for item in batch.items:
-            for position in range(item.start, item.stop):
-                self._write(item.sequence, position)
-        return {item.sequence.request_id: self._sample(item.sequence) for item in batch.items if item.samples}
+        """Compute item by item: a block that is shared too early would still be unwritten."""
+        return {item.sequence.request_id: token for item in batch.items if (token := self._compute(item)) is not None}
+
+    def _compute(self, item: ScheduledSequence) -> int | None:
+        """Write the item's slots, reading all before them."""
+        digest = 0
+        for position, token_id in enumerate(item.sequence.token_ids[: item.stop]):
+            digest = extend(digest, token_id)
+            slot = self._slot(item.sequence, position)
+            if position >= item.start:
+                self._slots[slot] = digest
+            assert self._slots[slot] == digest, "the cache holds another prefix"
+        return next_token(digest) if item.samples else None
 
     def _slot(self, sequence: Sequence, position: int) -> tuple[int, int]:
         block_id = sequence.block_table[position // self._block_size]
         assert block_id != PADDING_BLOCK
         return block_id, position % self._block_size
-
-    def _write(self, sequence: Sequence, position: int) -> None:
-        before = self._slots[self._slot(sequence, position - 1)] if position else ()
-        self._slots[self._slot(sequence, position)] = (*before, sequence.token_ids[position])
-
-    def _sample(self, sequence: Sequence) -> int:
-        slots = [self._slots[self._slot(sequence, position)] for position in range(sequence.num_tokens)]
-        for position, seen in enumerate(slots):
-            assert seen == tuple(sequence.token_ids[: position + 1]), "the cache holds another prefix"
-        return next_token(slots[-1])
 
 
 class FakeEngine:

@@ -1,0 +1,515 @@
+"""The scheduler with a model that is a pure function of the prefix: examples, reports, and random traffic."""
+
+import math
+import random
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from engine.cache.block_pool import HashBlock, IntegrityError
+from engine.errors import PromptTooLongError
+from engine.events import FinishReason, Phase
+from engine.scheduling.batch import Batch
+from engine.scheduling.sequence import SequenceState
+from tests.engine.cache.test_block_pool import HASHES, constant_hash, low_byte_hash
+from tests.engine.scheduling.fake_runner import FakeEngine, answer
+
+
+def capped_exponential(count: int, *, mean: float, cap: int, rng: random.Random) -> list[int]:
+    """Answer lengths of a classroom: exponential, redrawn outside 1 to `cap`."""
+    draws = iter(lambda: round(rng.expovariate(1 / mean)), None)
+    kept = (draw for draw in draws if 1 <= draw <= cap)
+    return [next(kept) for _ in range(count)]
+
+
+def steps_of_refilled_slots(lengths: Iterable[int], num_slots: int) -> int:
+    """Steps when each request takes the slot that is free first, at once, and occupies it for its length."""
+    free_at = [0] * num_slots
+    for length in lengths:
+        slot = free_at.index(min(free_at))
+        free_at[slot] += length
+    return max(free_at)
+
+
+def steps_of_static_groups(lengths: list[int], num_slots: int) -> int:
+    """Steps when a group of requests ends with its longest."""
+    return sum(max(lengths[start : start + num_slots]) for start in range(0, len(lengths), num_slots))
+
+
+def distinct_prompt(seed: int, length: int) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randrange(1_000) for _ in range(length)]
+
+
+def phases(batch: Batch) -> list[tuple[str, Phase, int]]:
+    return [(item.sequence.request_id, item.phase, item.num_tokens) for item in batch.items]
+
+
+class TestContinuousBatching:
+    @pytest.mark.parametrize("seed", [0, 1, 2])
+    @pytest.mark.parametrize("num_slots", [2, 8])
+    def test_a_finished_slot_is_refilled_in_the_next_step(self, seed: int, num_slots: int) -> None:
+        lengths = capped_exponential(40, mean=24, cap=64, rng=random.Random(seed))
+        engine = FakeEngine(num_blocks=200, block_size=16, max_num_seqs=num_slots, max_num_batched_tokens=2_048)
+        for index, length in enumerate(lengths):
+            engine.add(f"r{index}", distinct_prompt(index, 20), length)
+        engine.drain()
+        assert len(engine.batches) == steps_of_refilled_slots(lengths, num_slots)
+        for index, length in enumerate(lengths):
+            sequence = engine.finished[f"r{index}"]
+            assert sequence.first_step is not None
+            assert sequence.finish_step is not None
+            assert sequence.finish_step - sequence.first_step + 1 == length
+
+    def test_forty_requests_on_eight_slots_take_160_steps(self) -> None:
+        lengths = capped_exponential(40, mean=24, cap=64, rng=random.Random(0))
+        assert sum(lengths) == 1_060
+        assert steps_of_static_groups(lengths, 8) == 268
+        engine = FakeEngine(num_blocks=200, block_size=16, max_num_seqs=8, max_num_batched_tokens=2_048)
+        for index, length in enumerate(lengths):
+            engine.add(f"r{index}", distinct_prompt(index, 20), length)
+        engine.drain()
+        assert len(engine.batches) == 160
+        assert any(batch.prefill_tokens and batch.decode_tokens for batch in engine.batches)
+        assert sum(batch.decode_tokens for batch in engine.batches) == 1_060 - 40
+
+    def test_the_original_experiment(self) -> None:
+        """Ten requests, 760 prompt tokens, 222 usable blocks of 256 tokens."""
+        engine = FakeEngine(num_blocks=222, block_size=256, max_num_seqs=16, max_num_batched_tokens=1_024)
+        limits = [5, 8, 12, 16, 24, 32, 40, 48, 56, 64]
+        for index, limit in enumerate(limits):
+            engine.add(f"r{index}", distinct_prompt(index, 76), limit)
+        free_blocks = []
+        for _batch in engine.steps(limit=64):
+            free_blocks.append(engine.pool.num_free)
+        assert [batch.prefill_tokens for batch in engine.batches] == [760] + [0] * 63
+        assert free_blocks[0] == 212
+        assert free_blocks[-1] == 222
+        assert free_blocks == sorted(free_blocks)
+        assert sorted(sequence.finish_step or 0 for sequence in engine.finished.values()) == limits
+        assert not any(batch.preempted for batch in engine.batches)
+
+    def test_decodes_come_first_and_prompts_share_the_rest_of_the_budget(self) -> None:
+        engine = FakeEngine(num_blocks=100, max_num_batched_tokens=8)
+        engine.add("a", distinct_prompt(1, 3), 20)
+        engine.step()
+        engine.add("b", distinct_prompt(2, 12), 20)
+        engine.add("c", distinct_prompt(3, 5), 20)
+        decode, prefill = Phase.DECODE, Phase.PREFILL
+        assert phases(engine.step()) == [("a", decode, 1), ("b", prefill, 7)]
+        assert phases(engine.step()) == [("a", decode, 1), ("b", prefill, 5), ("c", prefill, 2)]
+        batch = engine.step()
+        assert phases(batch) == [("a", decode, 1), ("b", decode, 1), ("c", prefill, 3)]
+        assert (batch.decode_tokens, batch.prefill_tokens, batch.step) == (2, 3, 4)
+
+    def test_31_the_last_token_of_a_prompt_is_prefill_beside_decodes(self) -> None:
+        engine = FakeEngine(num_blocks=100, max_num_seqs=4, max_num_batched_tokens=6)
+        for name in "abc":
+            engine.add(name, distinct_prompt(ord(name), 2), 20)
+        engine.step()
+        engine.add("d", distinct_prompt(4, 4), 20)
+        engine.step()
+        batch = engine.step()
+        assert [phase for _, phase, _ in phases(batch)] == [Phase.DECODE] * 3 + [Phase.PREFILL]
+        assert batch.items[-1].num_tokens == 1
+        engine.drain()
+        assert engine.streamed["d"] == answer(distinct_prompt(4, 4), 20)
+
+    def test_no_work_is_an_empty_batch(self) -> None:
+        engine = FakeEngine(num_blocks=4)
+        batch = engine.scheduler.schedule()
+        assert (batch.items, batch.step, batch.num_tokens, engine.scheduler.has_work) == ((), 0, 0, False)
+
+    def test_first_come_first_served_even_if_a_shorter_one_would_fit(self) -> None:
+        engine = FakeEngine(num_blocks=8)
+        engine.add("first", distinct_prompt(1, 20), 4)
+        engine.step()
+        engine.add("long", distinct_prompt(2, 24), 4)
+        engine.add("short", distinct_prompt(3, 2), 2)
+        engine.step()
+        assert [sequence.request_id for sequence in engine.scheduler.waiting] == ["long", "short"]
+        engine.drain()
+        first_steps = [engine.finished[name].first_step or 0 for name in ("first", "long", "short")]
+        assert first_steps == sorted(first_steps)
+
+
+class TestPrefixCache:
+    def test_a_whole_hit_still_computes_the_last_token(self) -> None:
+        engine = FakeEngine(num_blocks=20)
+        prompt = distinct_prompt(1, 8)
+        for name in ("cold", "warm"):
+            engine.add(name, prompt, 3)
+            engine.drain()
+        assert engine.finished["warm"].num_cached_tokens == 4
+        assert engine.streamed["warm"] == engine.streamed["cold"] == answer(prompt, 3)
+
+    @pytest.mark.parametrize("cut", range(1, 21))
+    def test_22_a_warm_run_equals_a_cold_one_at_every_cut(self, cut: int) -> None:
+        engine = FakeEngine(num_blocks=20, max_num_batched_tokens=8)
+        prompt = distinct_prompt(22, 20)
+        for name, text in (("cold", prompt), ("part", prompt[:cut]), ("again", prompt)):
+            engine.add(name, text, 6)
+            engine.drain()
+            assert engine.streamed[name] == answer(text, 6)
+        assert engine.finished["part"].num_cached_tokens == (cut - 1) // 4 * 4
+        assert engine.finished["again"].num_cached_tokens == 16
+
+    def test_18_equal_prompts_of_one_step_read_no_block_before_it_is_written(self) -> None:
+        engine = FakeEngine(num_blocks=40)
+        prompt = distinct_prompt(18, 9)
+        for name in "abc":
+            engine.add(name, prompt, 6)
+        engine.step()
+        assert engine.pool.num_used == 2 + 3, "the equal blocks are shared as soon as they are computed"
+        engine.drain()
+        assert all(engine.streamed[name] == answer(prompt, 6) for name in "abc")
+
+    @pytest.mark.parametrize("hash_function", [low_byte_hash, constant_hash])
+    def test_20_equal_hashes_never_mix_answers(self, hash_function: HashBlock) -> None:
+        engine = FakeEngine(num_blocks=40, hash_block=hash_function)
+        prompts = {"a": [65] * 9, "b": [321] * 9, "c": [65] * 4 + [321] * 5}
+        for _round in range(2):
+            for name, prompt in prompts.items():
+                engine.add(name, prompt, 6)
+            engine.drain()
+            assert all(engine.streamed[name] == answer(prompt, 6) for name, prompt in prompts.items())
+
+    def test_28_a_stopped_answer_is_found_by_the_next_turn(self) -> None:
+        engine = FakeEngine(num_blocks=40)
+        engine.add("turn 1", distinct_prompt(28, 10), 30)
+        for _ in range(9):
+            engine.step()
+        engine.cancel("turn 1")
+        history = engine.finished["turn 1"].token_ids
+        engine.add("turn 2", [*history, 1, 2, 3], 4)
+        engine.drain()
+        # The last token was sampled, but the step that would have computed it never came.
+        assert engine.finished["turn 2"].num_cached_tokens == (len(history) - 1) // 4 * 4
+        assert engine.streamed["turn 2"] == answer([*history, 1, 2, 3], 4)
+
+
+class TestCapacity:
+    def test_14a_a_prompt_larger_than_the_pool_is_refused_at_once(self) -> None:
+        engine = FakeEngine(num_blocks=8)
+        with pytest.raises(PromptTooLongError, match="33 tokens, but the whole KV cache allows 32"):
+            engine.add("a", distinct_prompt(1, 33), 1)
+        assert not engine.scheduler.has_work
+
+    def test_14b_a_prompt_that_leaves_no_room_for_an_answer_is_refused(self) -> None:
+        engine = FakeEngine(num_blocks=8)
+        with pytest.raises(PromptTooLongError, match="including the answer"):
+            engine.add("a", distinct_prompt(1, 32), 5)
+
+    def test_14c_an_answer_that_fills_the_pool_ends_with_a_reason(self) -> None:
+        engine = FakeEngine(num_blocks=8)
+        engine.add("a", distinct_prompt(1, 30), 10)
+        engine.drain()
+        assert engine.reasons == {"a": "capacity"}
+        assert engine.streamed["a"] == answer(distinct_prompt(1, 30), 2)
+        assert engine.finished["a"].preemptions == 0
+
+    @pytest.mark.parametrize("num_prompt_tokens", [30, 31])
+    def test_14d_a_short_request_behind_it_is_served(self, num_prompt_tokens: int) -> None:
+        engine = FakeEngine(num_blocks=8)
+        engine.add("long", distinct_prompt(1, num_prompt_tokens), 100)
+        engine.add("short", distinct_prompt(2, 3), 3)
+        engine.drain(limit=20)
+        assert engine.reasons == {"long": "capacity", "short": "length"}
+        assert engine.streamed["short"] == answer(distinct_prompt(2, 3), 3)
+
+    def test_the_context_of_the_model_limits_prompt_and_answer(self) -> None:
+        engine = FakeEngine(num_blocks=100, max_model_len=12)
+        with pytest.raises(PromptTooLongError, match="12 tokens, but the context of the model allows 12"):
+            engine.add("a", distinct_prompt(1, 12), 1)
+        engine.add("b", distinct_prompt(2, 9))
+        engine.drain()
+        assert engine.reasons == {"b": "length"}
+        assert len(engine.streamed["b"]) == 3
+
+    def test_the_limit_of_the_request_is_a_length(self) -> None:
+        engine = FakeEngine(num_blocks=8)
+        sequence = engine.add("a", distinct_prompt(1, 30), 2)
+        engine.drain()
+        assert engine.scheduler.reached_limit(sequence) is FinishReason.LENGTH
+
+    @pytest.mark.parametrize("max_tokens", [1, 5, 50])
+    def test_a_pool_of_one_block(self, max_tokens: int) -> None:
+        engine = FakeEngine(num_blocks=1, block_size=16)
+        for name in "ab":
+            engine.add(name, distinct_prompt(ord(name), 10), max_tokens)
+        engine.drain()
+        for name in "ab":
+            assert engine.streamed[name] == answer(distinct_prompt(ord(name), 10), min(max_tokens, 6))
+
+
+class TestPreemption:
+    def test_the_newest_gives_way_and_comes_back_first(self) -> None:
+        engine = FakeEngine(num_blocks=6, prefix_caching=False)
+        for name in "abc":
+            engine.add(name, distinct_prompt(ord(name), 3), 12)
+        preempted = [sequence.request_id for batch in engine.steps(limit=200) for sequence in batch.preempted]
+        assert preempted
+        assert set(preempted) <= {"b", "c"}
+        finished = [engine.finished[name].finish_step or 0 for name in "abc"]
+        assert finished == sorted(finished)
+        assert all(engine.streamed[name] == answer(distinct_prompt(ord(name), 3), 12) for name in "abc")
+
+    def test_nobody_is_admitted_in_a_step_that_preempts(self) -> None:
+        engine = FakeEngine(num_blocks=6)
+        for name in "abcdef":
+            engine.add(name, distinct_prompt(ord(name), 3), 12)
+        for batch in engine.steps(limit=300):
+            if batch.preempted:
+                assert all(item.start > 0 for item in batch.items)
+
+    def test_a_preempted_sequence_comes_back_only_for_its_whole_length_and_one_more(self) -> None:
+        engine = FakeEngine(num_blocks=10, prefix_caching=False, max_num_batched_tokens=8)
+        engine.add("old", distinct_prompt(1, 16), 20)
+        engine.add("new", distinct_prompt(2, 16), 20)
+        for _batch in engine.steps(limit=200):
+            waiting = engine.scheduler.waiting
+            if waiting and waiting[0].preemptions:
+                free_before, held = engine.pool.num_free, waiting[0].num_tokens
+                engine.step()
+                if not engine.scheduler.waiting:
+                    assert free_before >= math.ceil((held + 1) / 4)
+        assert engine.finished["new"].preemptions == 1
+
+    def test_a_recompute_counts_as_prefill(self) -> None:
+        engine = FakeEngine(num_blocks=10, prefix_caching=False)
+        engine.add("old", distinct_prompt(1, 16), 20)
+        engine.add("new", distinct_prompt(2, 16), 20)
+        for _batch in engine.steps(limit=200):
+            pass
+        recomputed = [
+            item
+            for batch in engine.batches
+            for item in batch.items
+            if item.sequence.request_id == "new" and item.phase is Phase.PREFILL
+        ]
+        assert len(recomputed) == 2
+        assert recomputed[1].num_tokens > 16
+
+    def test_a_newcomer_leaves_a_block_for_everyone_who_may_grow(self) -> None:
+        engine = FakeEngine(num_blocks=4)
+        engine.add("a", distinct_prompt(1, 4), 8)
+        engine.step()
+        engine.add("b", distinct_prompt(2, 8), 8)
+        engine.step()
+        assert engine.scheduler.num_waiting == 1, "two blocks for b would leave none for the growth of both"
+        engine.drain()
+        assert not any(batch.preempted for batch in engine.batches)
+
+    def test_a_newcomer_may_take_all_where_nobody_can_grow(self) -> None:
+        engine = FakeEngine(num_blocks=4)
+        for name in "abcd":
+            engine.add(name, distinct_prompt(ord(name), 2), 3)
+        assert len(engine.step().items) == 4
+
+    def test_the_chunks_of_a_long_prompt_leave_the_older_ones_their_growth(self) -> None:
+        engine = FakeEngine(num_blocks=8, max_num_batched_tokens=9)
+        engine.add("old", distinct_prompt(1, 5), 8)
+        engine.step()
+        engine.add("long", distinct_prompt(2, 27), 4)
+        engine.drain()
+        assert engine.finished["old"].preemptions == engine.finished["long"].preemptions == 0
+        assert engine.streamed["long"] == answer(distinct_prompt(2, 27), 4)
+
+    def test_15_a_preempted_sequence_comes_back_with_a_prefix_hit(self) -> None:
+        engine = FakeEngine(num_blocks=6)
+        prompts = {name: [1, 2, 3, 4, *distinct_prompt(ord(name), 4)] for name in "abc"}
+        for name, prompt in prompts.items():
+            engine.add(name, prompt, 12)
+        engine.drain()
+        assert sum(len(batch.preempted) for batch in engine.batches) >= 1
+        assert all(engine.streamed[name] == answer(prompt, 12) for name, prompt in prompts.items())
+        assert engine.pool.num_free == 6
+
+    def test_25_recompute_neither_loses_nor_doubles_a_token(self) -> None:
+        engine = FakeEngine(num_blocks=9, max_num_batched_tokens=16)
+        prompts = {f"r{index}": distinct_prompt(index, 2 + index) for index in range(8)}
+        for name, prompt in prompts.items():
+            engine.add(name, prompt, 20)
+        engine.drain()
+        assert sum(len(batch.preempted) for batch in engine.batches) >= 3
+        assert all(engine.streamed[name] == answer(prompt, 20) for name, prompt in prompts.items())
+
+    def test_17_an_evicted_prompt_is_computed_again(self) -> None:
+        engine = FakeEngine(num_blocks=6)
+        prompts = {"a": distinct_prompt(1, 20), "b": distinct_prompt(2, 20)}
+        for name in ("a", "b", "a"):
+            engine.add(name, prompts[name], 3)
+            engine.drain()
+            assert engine.streamed[name] == answer(prompts[name], 3)
+
+
+class TestCancel:
+    def test_27_in_every_state(self) -> None:
+        engine = FakeEngine(num_blocks=9, max_num_seqs=4, max_num_batched_tokens=8)
+        for name, length in (("bystander", 2), ("running", 5), ("half-prefilled", 30), ("waiting", 6)):
+            engine.add(name, distinct_prompt(len(name), length), 10)
+        engine.step()
+        half = engine.scheduler.find("half-prefilled")
+        assert half is not None
+        assert 0 < half.num_computed < half.num_prompt_tokens or half.state is SequenceState.WAITING
+        for name in ("waiting", "half-prefilled", "running", "running", "nobody"):
+            engine.cancel(name)
+        engine.drain()
+        engine.cancel("bystander")
+        assert engine.reasons["bystander"] == "length"
+        assert engine.streamed["bystander"] == answer(distinct_prompt(len("bystander"), 2), 10)
+        assert engine.pool.num_free == 9
+
+    def test_27_while_half_prefilled(self) -> None:
+        engine = FakeEngine(num_blocks=9, max_num_batched_tokens=8)
+        sequence = engine.add("a", distinct_prompt(1, 30), 4)
+        engine.step()
+        assert sequence.num_computed == 8
+        engine.cancel("a")
+        assert (sequence.state, sequence.block_table, engine.pool.num_free) == (SequenceState.FINISHED, [], 9)
+
+    def test_27_while_preempted(self) -> None:
+        engine = FakeEngine(num_blocks=6)
+        for name in "abc":
+            engine.add(name, distinct_prompt(ord(name), 3), 12)
+        while not engine.step().preempted:
+            pass
+        engine.cancel(engine.scheduler.waiting[0].request_id)
+        engine.drain()
+        assert sorted(engine.reasons.values()) == ["cancelled", "length", "length"]
+        assert engine.pool.num_free == 6
+
+    def test_between_schedule_and_complete_the_result_is_dropped(self) -> None:
+        engine = FakeEngine(num_blocks=8)
+        engine.add("a", distinct_prompt(1, 5), 4)
+        engine.add("b", distinct_prompt(2, 5), 4)
+        batch = engine.scheduler.schedule()
+        sampled = engine.runner.run(batch)
+        engine.scheduler.cancel("a")
+        extended = engine.scheduler.complete(batch, sampled)
+        assert [sequence.request_id for sequence in extended] == ["b"]
+        engine.scheduler.check_integrity()
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_27_two_hundred_at_random(self, seed: int) -> None:
+        rng = random.Random(seed)
+        engine = FakeEngine(num_blocks=10, max_num_seqs=4, max_num_batched_tokens=8)
+        names = [f"r{index}" for index in range(50)]
+        prompts = {name: [rng.randrange(2) for _ in range(rng.randint(1, 16))] for name in names}
+        for name, prompt in prompts.items():
+            engine.add(name, prompt, 8)
+            engine.cancel(rng.choice(names))
+            engine.step()
+        engine.drain()
+        for name, prompt in prompts.items():
+            whole = engine.reasons[name] == "length"
+            assert engine.streamed[name] == answer(prompt, 8 if whole else len(engine.streamed[name]))
+        assert engine.pool.num_free == 10
+
+
+class TestIntegrity:
+    def test_blocks_of_a_sequence_that_is_not_there_are_noticed(self) -> None:
+        engine = FakeEngine(num_blocks=8)
+        engine.add("a", distinct_prompt(1, 5), 4)
+        engine.step()
+        engine.scheduler._running.clear()
+        with pytest.raises(IntegrityError, match="counts 1 holders, but 0 tables"):
+            engine.scheduler.check_integrity()
+
+    def test_tokens_beyond_the_blocks_are_noticed(self) -> None:
+        engine = FakeEngine(num_blocks=8)
+        sequence = engine.add("a", distinct_prompt(1, 5), 4)
+        engine.step()
+        sequence.num_computed = 9
+        with pytest.raises(IntegrityError, match="more tokens than its blocks hold"):
+            engine.scheduler.check_integrity()
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """Random traffic on a small engine. `FakeEngine` checks every step; here are the promises to a request."""
+
+    @initialize(
+        num_blocks=st.integers(1, 14),
+        block_size=st.sampled_from((1, 2, 4)),
+        num_slots=st.integers(1, 5),
+        extra_budget=st.integers(0, 12),
+        max_model_len=st.integers(2, 40),
+        prefix_caching=st.booleans(),
+        hash_function=st.sampled_from(HASHES),
+    )
+    def build(
+        self,
+        num_blocks: int,
+        block_size: int,
+        num_slots: int,
+        extra_budget: int,
+        max_model_len: int,
+        prefix_caching: bool,
+        hash_function: HashBlock,
+    ) -> None:
+        self.engine = FakeEngine(
+            num_blocks=num_blocks,
+            block_size=block_size,
+            max_num_seqs=num_slots,
+            max_num_batched_tokens=num_slots + extra_budget,
+            max_model_len=max_model_len,
+            prefix_caching=prefix_caching,
+            hash_block=hash_function,
+        )
+        self.limit = min(max_model_len, num_blocks * block_size)
+        self.prompts: dict[str, list[int]] = {}
+        self.max_tokens: dict[str, int] = {}
+        self.num_steps = 0
+
+    @rule(prompt=st.lists(st.integers(0, 1), min_size=1, max_size=24), max_tokens=st.integers(1, 12))
+    def add(self, prompt: list[int], max_tokens: int) -> None:
+        name = f"r{len(self.prompts)}"
+        if len(prompt) >= self.limit:
+            with pytest.raises(PromptTooLongError):
+                self.engine.add(name, prompt, max_tokens)
+            return
+        self.engine.add(name, prompt, max_tokens)
+        self.prompts[name] = prompt
+        self.max_tokens[name] = max_tokens
+
+    @rule(count=st.integers(1, 6))
+    def step(self, count: int) -> None:
+        for _ in range(count):
+            if self.engine.scheduler.has_work:
+                oldest = (self.engine.scheduler.running or self.engine.scheduler.waiting)[0]
+                before = oldest.num_computed
+                self.engine.step()
+                assert oldest.num_computed > before or oldest.state is SequenceState.FINISHED
+                self.num_steps += 1
+
+    @precondition(lambda self: self.prompts)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        self.engine.cancel(data.draw(st.sampled_from(sorted(self.prompts))))
+
+    def teardown(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        # The oldest gets on in every step and is never preempted, so its tokens bound the steps.
+        bound = sum(len(prompt) + self.max_tokens[name] for name, prompt in self.prompts.items())
+        self.engine.drain(limit=bound - self.num_steps + 1)
+        assert self.engine.pool.num_free == self.engine.pool.num_blocks
+        for name, prompt in self.prompts.items():
+            self.check_answer(name, prompt)
+
+    def check_answer(self, name: str, prompt: list[int]) -> None:
+        streamed, reason = self.engine.streamed[name], self.engine.reasons[name]
+        assert streamed == answer(prompt, len(streamed))
+        assert self.engine.finished[name].new_token_ids == streamed
+        if reason == "cancelled":
+            return
+        assert len(streamed) == min(self.max_tokens[name], self.limit - len(prompt))
+        cut_by_pool = len(streamed) < self.max_tokens[name] and self.limit < self.engine.scheduler.max_model_len
+        assert reason == ("capacity" if cut_by_pool else "length")
+
+
+SchedulerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestSchedulerMachine = SchedulerMachine.TestCase

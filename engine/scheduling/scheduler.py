@@ -6,17 +6,19 @@ are all the same case. Continuous batching after Orca (OSDI 2022), decodes mixed
 (OSDI 2024).
 
 Order: running and waiting are first come, first served, and everything that runs is older than everything that waits.
-Each running decode has its token reserved, prompts share the rest of the budget, oldest first.
+Only the newest can stand in the middle of its prompt, because a prompt that was cut short left nothing for anybody
+behind it; so going through the running ones in order serves the decodes first and the rest of the prompt after them.
 
-Blocks: a sequence that finds no free block takes those of the newest younger one (preemption by recompute); the newest
-itself pauses with what it holds. The oldest always gets on, and alone it fits (`add` sees to that), so every step
-computes something and no request waits for ever.
+Blocks: a sequence that finds no free block takes those of the newest (preemption by recompute); the newest itself
+pauses with what it holds. The oldest always gets on, and alone it fits (`add` sees to that), so every step computes
+something and no request waits for ever.
 
 Admission must not be undone at once. A newcomer needs blocks for what it computes now, and beyond them one free block
-for every sequence beside it, and for itself, that may still grow into another block; the rest of its prompt leaves the
-blocks of the older ones free in the same way. Nobody then needs to preempt for the next `block_size` tokens. A sequence
-that was preempted needs blocks for all of its tokens and the next, so it can never come back only to be thrown out
-half-way; nobody is admitted in a step that preempts. An empty engine admits whatever fits.
+for every sequence, itself included, that may still grow into another one; the rest of its prompt leaves the blocks of
+the older ones free in the same way. Nobody then needs to preempt for the next `block_size` tokens. A sequence that was
+preempted needs blocks for all of its tokens at once (and so, with its own reserve, for the next one), so it never comes
+back only to be thrown out half-way; nobody is admitted in a step that preempts. An empty engine admits whatever `add`
+took.
 """
 
 from collections import OrderedDict
@@ -34,14 +36,12 @@ class _Draft:
 
     Attributes:
         budget_tokens: what is left of the step.
-        pending_decodes: the part of it that belongs to decodes not yet looked at.
         reserved_blocks: free blocks that the sequences looked at may soon grow into.
         decodes, prefills, preempted: what was decided.
     """
 
-    def __init__(self, *, budget_tokens: int, pending_decodes: int) -> None:
+    def __init__(self, budget_tokens: int) -> None:
         self.budget_tokens = budget_tokens
-        self.pending_decodes = pending_decodes
         self.reserved_blocks = 0
         self.decodes: list[ScheduledSequence] = []
         self.prefills: list[ScheduledSequence] = []
@@ -136,12 +136,8 @@ class Scheduler:
 
     def schedule(self) -> Batch:
         """Plan the next step and reserve its blocks; empty only when there is no work."""
-        running = list(self._running.values())
-        draft = _Draft(
-            budget_tokens=self.max_num_batched_tokens,
-            pending_decodes=sum(sequence.is_decoding for sequence in running),
-        )
-        for sequence in running:
+        draft = _Draft(self.max_num_batched_tokens)
+        for sequence in self.running:
             if sequence.state is SequenceState.RUNNING:
                 self._continue(sequence, draft)
         if not draft.preempted:
@@ -205,6 +201,9 @@ class Scheduler:
             raise IntegrityError(f"{len(self._running)} sequences run on {self.max_num_seqs} slots")
         for sequence in self._running.values():
             self._check_running(sequence)
+        for sequence in self.running[:-1]:
+            if not sequence.is_decoding:
+                raise IntegrityError(f"request {sequence.request_id} is not the newest, but still in its prompt")
         for sequence in self._waiting.values():
             if sequence.state is not SequenceState.WAITING or sequence.block_table or sequence.num_computed:
                 raise IntegrityError(f"request {sequence.request_id} waits, but holds blocks")
@@ -212,13 +211,10 @@ class Scheduler:
     def _continue(self, sequence: Sequence, draft: _Draft) -> None:
         """Give a running sequence its tokens of this step, as far as budget and blocks reach."""
         if sequence.is_decoding:
-            draft.pending_decodes -= 1
             wanted, reserved = 1, 0
         else:
-            wanted = min(sequence.num_remaining, draft.budget_tokens - draft.pending_decodes)
-            reserved = draft.reserved_blocks
-        num_held = len(sequence.block_table) * self.pool.block_size
-        if sequence.num_computed + wanted > num_held:
+            wanted, reserved = min(sequence.num_remaining, draft.budget_tokens), draft.reserved_blocks
+        if sequence.num_computed + wanted > len(sequence.block_table) * self.pool.block_size:
             wanted = self._make_room(sequence, wanted, reserved, draft)
         if wanted:
             draft.grant(sequence, wanted)
@@ -227,7 +223,7 @@ class Scheduler:
     def _make_room(self, sequence: Sequence, wanted: int, reserved_blocks: int, draft: _Draft) -> int:
         """Find blocks for some of the wanted tokens, for all if possible; returns for how many."""
         room = self._room_tokens(sequence, reserved_blocks)
-        while not room and self._preempt_younger_than(sequence, draft):
+        while not room and self._preempt_newest_but(sequence, draft):
             room = self._room_tokens(sequence, reserved_blocks)
         granted = min(wanted, room)
         self._grow(sequence, sequence.num_computed + granted)
@@ -248,12 +244,11 @@ class Scheduler:
         """Whether its answer may need more than this many blocks; the last token of all is never computed."""
         return num_blocks * self.pool.block_size < sequence.max_length_tokens - 1
 
-    def _preempt_younger_than(self, sequence: Sequence, draft: _Draft) -> bool:
-        """Take the blocks of the newest running sequence; False when that is this one."""
+    def _preempt_newest_but(self, sequence: Sequence, draft: _Draft) -> bool:
+        """Take the blocks of the newest running sequence; False when that is the one which asks."""
         request_id, victim = next(reversed(self._running.items()))
         if victim is sequence:
             return False
-        draft.pending_decodes -= victim.is_decoding
         del self._running[request_id]
         self._give_blocks_back(victim)
         victim.state = SequenceState.WAITING
@@ -277,14 +272,14 @@ class Scheduler:
     def _admit(self, sequence: Sequence, draft: _Draft) -> bool:
         """Start the next waiting sequence if its blocks are free."""
         grows = self._may_grow(sequence, self.pool.blocks_for(sequence.num_tokens))
-        spare = self.pool.num_free - draft.reserved_blocks - (grows if self._running else 0)
+        spare = self.pool.num_free - draft.reserved_blocks - grows
         if spare < 1:
             return False
         # The last token is always computed: its logits are what the next one is sampled from.
         shared = self.pool.find_prefix(sequence.token_ids, max_blocks=(sequence.num_tokens - 1) // self.pool.block_size)
         num_cached = len(shared) * self.pool.block_size
         num_tokens = min(sequence.num_tokens - num_cached, draft.budget_tokens)
-        must_hold = sequence.num_tokens + 1 if sequence.preemptions else num_cached + num_tokens
+        must_hold = sequence.num_tokens if sequence.preemptions else num_cached + num_tokens
         needed = self.pool.blocks_for(must_hold) - len(shared) + self.pool.num_free_among(shared)
         if needed > spare:
             return False

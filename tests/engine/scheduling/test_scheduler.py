@@ -293,15 +293,36 @@ class TestPreemption:
         assert len(recomputed) == 2
         assert recomputed[1].num_tokens > 16
 
-    def test_a_newcomer_leaves_a_block_for_everyone_who_may_grow(self) -> None:
-        engine = FakeEngine(num_blocks=4)
-        engine.add("a", distinct_prompt(1, 4), 8)
-        engine.step()
-        engine.add("b", distinct_prompt(2, 8), 8)
-        engine.step()
-        assert engine.scheduler.num_waiting == 1, "two blocks for b would leave none for the growth of both"
+    @pytest.mark.parametrize(
+        ("old_limit", "new_limit", "blocks_needed"),
+        [
+            (8, 8, 2 + 2 + 1 + 1),  # both may grow
+            (8, 1, 2 + 2 + 1),  # the newcomer ends with its first token
+            (2, 8, 2 + 2 + 1),  # the old one ends within its block
+            (2, 1, 2 + 2),
+        ],
+    )
+    def test_a_newcomer_leaves_a_block_for_everyone_who_may_grow(
+        self, old_limit: int, new_limit: int, blocks_needed: int
+    ) -> None:
+        for num_blocks in range(blocks_needed - 1, blocks_needed + 1):
+            engine = FakeEngine(num_blocks=num_blocks)
+            engine.add("old", distinct_prompt(1, 4), old_limit)
+            engine.step()
+            engine.add("new", distinct_prompt(2, 8), new_limit)
+            items = phases(engine.step())
+            assert items[0] == ("old", Phase.DECODE, 1)
+            assert len(items) == 1 + (num_blocks == blocks_needed)
+
+    def test_the_length_of_a_hit_is_that_of_the_first_admission(self) -> None:
+        engine = FakeEngine(num_blocks=10)
+        engine.add("old", distinct_prompt(1, 16), 20)
+        sequence = engine.add("new", distinct_prompt(2, 16), 20)
         engine.drain()
-        assert not any(batch.preempted for batch in engine.batches)
+        assert sequence.preemptions == 1
+        hits = [item.start for batch in engine.batches for item in batch.items if item.sequence is sequence]
+        assert hits.count(0) == 1, "it came back with a prefix hit"
+        assert sequence.num_cached_tokens == 0
 
     def test_a_newcomer_may_take_all_where_nobody_can_grow(self) -> None:
         engine = FakeEngine(num_blocks=4)

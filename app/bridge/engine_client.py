@@ -36,19 +36,23 @@ class EngineClient(QObject):
         status_changed: the engine's state, and what is loaded.
         load_progressed: how far loading has come.
         text_arrived: request id, text, number of new tokens; all of a frame in one. Always before the request's end.
+        first_token_arrived: request id, seconds since it was submitted.
         request_finished, request_failed: the end of a request; exactly one of them, once.
         steps_arrived: the steps of a frame, oldest first.
         block_map_arrived: the newest map, only while watched.
+        idled: the last open request has ended, and everything about it was signalled.
         stopped: the thread has ended after `stop`.
     """
 
     status_changed = Signal(object)  # EngineStatus
     load_progressed = Signal(object)  # LoadProgress
     text_arrived = Signal(str, str, int)
+    first_token_arrived = Signal(str, float)
     request_finished = Signal(object)  # RequestFinished
     request_failed = Signal(object)  # RequestFailed
     steps_arrived = Signal(object)  # tuple[StepStats, ...]
     block_map_arrived = Signal(object)  # BlockMap
+    idled = Signal()
     stopped = Signal()
     _woken = Signal()
 
@@ -59,6 +63,7 @@ class EngineClient(QObject):
         self._thread: EngineThread | None = None
         self._status = EngineStatus(EngineState.EMPTY)
         self._open: set[str] = set()
+        self._submitted_s: dict[str, float] = {}  # without a first token yet
         self._watched = False
         self._stopping = False
         self._drained_s = -1.0
@@ -94,6 +99,7 @@ class EngineClient(QObject):
     def submit(self, request: Request) -> None:
         """Ask for an answer."""
         self._open.add(request.request_id)
+        self._submitted_s[request.request_id] = time.monotonic()
         if self._stopping:
             self._mailbox.append(RequestFailed(request.request_id, CLOSING_MESSAGE))
         else:
@@ -168,12 +174,16 @@ class EngineClient(QObject):
     def _drain(self) -> None:
         self._frame.stop()
         self._drained_s = time.monotonic()
+        was_busy = bool(self._open)
         for event in merge(self._mailbox.drain()):
             self._deliver(event)
+        if was_busy and not self._open:
+            self.idled.emit()
 
     def _deliver(self, event: FrameEvent) -> None:
         match event:
             case MergedText(request_id, text, new_tokens):
+                self._note_first_token(request_id)
                 self.text_arrived.emit(request_id, text, new_tokens)
             case MergedSteps(steps):
                 self.steps_arrived.emit(steps)
@@ -186,12 +196,18 @@ class EngineClient(QObject):
             case BlockMap():
                 self.block_map_arrived.emit(event)
 
+    def _note_first_token(self, request_id: str) -> None:
+        submitted_s = self._submitted_s.pop(request_id, None)
+        if submitted_s is not None:
+            self.first_token_arrived.emit(request_id, time.monotonic() - submitted_s)
+
     def _set_status(self, status: EngineStatus) -> None:
         self._status = status
         self.status_changed.emit(status)
 
     def _end_request(self, end: RequestFinished | RequestFailed) -> None:
         self._open.discard(end.request_id)
+        self._submitted_s.pop(end.request_id, None)
         if isinstance(end, RequestFinished):
             self.request_finished.emit(end)
         else:

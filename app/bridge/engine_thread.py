@@ -4,6 +4,7 @@ It has no slots and no event loop: commands come through a queue, events leave t
 """
 
 import logging
+import threading
 import traceback
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -44,6 +45,7 @@ class EngineThread(QThread):
 
     def run(self) -> None:
         """Serve commands until Stop."""
+        threading.current_thread().name = self.objectName()  # for the log
         chosen = {} if self._load_engine is None else {"load_engine": self._load_engine}
         try:
             EngineLoop(self.commands, self._sink, **chosen).run()

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from engine.config import EngineConfig
 from engine.errors import RequestError
@@ -32,7 +33,7 @@ def model_info(config: EngineConfig | None = None) -> ModelInfo:
     """What a fake engine says of itself."""
     config = config or EngineConfig()
     return ModelInfo(
-        name=config.model or "Fake-135M",
+        name=Path(config.model).name or "Fake-135M",
         architecture="llama",
         dtype="bfloat16",
         device="CPU, 2 threads",

@@ -117,6 +117,17 @@ def test_text_comes_before_the_end_and_in_the_gui_thread(qtbot: QtBot, client: E
     assert sum(tokens for _, _, tokens in seen.of("text")) == len(ANSWER)
 
 
+def test_the_first_token_is_told_once(qtbot: QtBot, client: EngineClient, seen: Recorder) -> None:
+    firsts: list[tuple[str, float]] = []
+    client.first_token_arrived.connect(lambda request_id, seconds: firsts.append((request_id, seconds)))
+    load(qtbot, client)
+    client.submit(ask("a"))
+    qtbot.waitUntil(lambda: "a" in seen.ends())
+    [(request_id, seconds)] = firsts
+    assert request_id == "a"
+    assert seconds > 0
+
+
 def test_loading_is_told_with_progress(qtbot: QtBot, client: EngineClient, seen: Recorder, script: Script) -> None:
     load(qtbot, client)
     assert seen.states() == [EngineState.LOADING, EngineState.READY]

@@ -1,0 +1,68 @@
+"""What this program is, and what it runs on."""
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+from PySide6.QtCore import Qt, Slot, qVersion
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from app.theme import SPACE_PX
+
+WORDS = (
+    "A chat beside the paged-attention engine that answers it: memory by process, KV blocks and batching steps, as "
+    "they really are. Everything runs on this machine."
+)
+
+
+def versions() -> str:
+    """One line per part, for people who report a problem."""
+    lines = [f"KVScope {_version('kvscope')}", f"Python {platform.python_version()}", f"Qt {qVersion()}"]
+    lines += [f"{name} {_version(name)}" for name in ("PySide6_Essentials", "pyqtgraph", "torch")]
+    return "\n".join([*lines, platform.platform()])
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+class AboutDialog(QDialog):
+    """Name, purpose, licence, versions."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("About KVScope")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setMinimumWidth(420)
+        title = QLabel("KVScope")
+        font = title.font()
+        font.setBold(True)
+        font.setPointSize(11)
+        title.setFont(font)
+        words = QLabel(WORDS, wordWrap=True)
+        licence = QLabel("Apache License 2.0")
+        details = QLabel(versions())
+        details.setObjectName("secondary")
+        details.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
+        copy = QPushButton("Copy versions")
+        copy.setToolTip("Copy the versions to the clipboard, for a report")
+        copy.setAccessibleName("Copy versions")
+        copy.clicked.connect(self._copy)
+        buttons.addButton(copy, QDialogButtonBox.ButtonRole.ActionRole)
+        close = buttons.button(QDialogButtonBox.StandardButton.Close)
+        close.setToolTip("Close (Esc)")
+        close.setAccessibleName("Close")
+        buttons.rejected.connect(self.reject)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(SPACE_PX, SPACE_PX, SPACE_PX, SPACE_PX)
+        layout.setSpacing(SPACE_PX)
+        for widget in (title, words, licence, details, buttons):
+            layout.addWidget(widget)
+
+    @Slot()
+    def _copy(self) -> None:
+        QGuiApplication.clipboard().setText(versions())

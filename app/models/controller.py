@@ -1,0 +1,224 @@
+"""Decides which model is loaded, and keeps banner and engine in step. The only one here that knows the client.
+
+A choice goes one way: picker, banner, command line or last time -> `load`. What became of it comes back as the
+engine's status.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtWidgets import QFileDialog
+
+from app.bridge.engine_client import EngineClient
+from app.models.banner import ModelBanner
+from app.models.picker import ModelPicker
+from app.models.starter_fetch import Fetch, StarterFetch
+from engine.catalog.fetch import FetchProgress
+from engine.catalog.local import ModelFolders, display_name, list_models
+from engine.catalog.starter import fetch_starter, starter_path
+from engine.config import EngineConfig
+from engine.events import EngineState, EngineStatus, LoadProgress
+
+Configure = Callable[[str], EngineConfig]
+"""Makes the engine's configuration for a model's path from the settings in force."""
+
+
+class ModelController(QObject):
+    """Loads, fetches and unloads.
+
+    Signals:
+        model_ready: path of a model that has just been loaded: worth remembering.
+        settled: a load, a fetch or the decision to do neither has come to its end.
+    """
+
+    model_ready = Signal(str)
+    settled = Signal()
+
+    def __init__(
+        self,
+        client: EngineClient,
+        banner: ModelBanner,
+        folders: ModelFolders,
+        configure: Configure,
+        *,
+        fetch: Fetch = fetch_starter,
+    ) -> None:
+        super().__init__(banner)
+        self._client = client
+        self._banner = banner
+        self._folders = folders
+        self._configure = configure
+        self._fetch_starter = fetch
+        self._fetch: StarterFetch | None = None
+        self._stage = ("", 0.0)  # of the fetch, and when it began
+        self._wanted: Path | None = None
+        self._closing = False
+        client.status_changed.connect(self.on_status)
+        client.load_progressed.connect(self.on_load_progress)
+        banner.download_asked.connect(self.download_starter)
+        banner.file_asked.connect(self.open_file)
+        banner.folder_asked.connect(self.open_folder)
+        banner.cancel_asked.connect(self.cancel)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a fetch has not ended."""
+        return self._fetch is not None
+
+    @property
+    def current(self) -> Path | None:
+        """What is loaded."""
+        return self._wanted if self._client.status.state is EngineState.READY else None
+
+    def start(self, chosen: Path | None, last: str) -> None:
+        """At the program's start: the command line's model, else the last one, else the starter, else ask."""
+        starter = starter_path(self._folders.cache)
+        self._banner.set_has_starter(starter is not None)
+        candidates = (chosen, Path(last) if last else None, starter)
+        model = next((path for path in candidates if path is not None and path.exists()), None)
+        if model is not None:
+            self.load(model)
+        else:
+            self.settled.emit()
+
+    def load(self, path: Path) -> None:
+        """Load a model instead of whatever there is."""
+        self._wanted = path
+        self._client.load_model(self._configure(str(path)))
+
+    def stop(self) -> None:
+        """Begin nothing new and give up fetching; `is_running` tells when it has ended."""
+        self._closing = True
+        if self._fetch is not None:
+            self._fetch.stop()
+
+    @Slot(str)
+    def load_path(self, path: str) -> None:
+        """Load what a dialog has chosen."""
+        self.load(Path(path))
+
+    @Slot()
+    def download_starter(self) -> None:
+        """Fetch the starter and load it; one that is here is loaded at once."""
+        present = starter_path(self._folders.cache)
+        if present is not None:
+            self.load(present)
+        elif self._fetch is None and not self._closing:
+            self._fetch = StarterFetch(self._folders.cache, self._fetch_starter, self)
+            self._fetch.progressed.connect(self._on_fetch_progress)
+            self._fetch.fetched.connect(self._on_fetched)
+            self._fetch.failed.connect(self._on_fetch_failed)
+            self._fetch.cancelled.connect(self._on_fetch_cancelled)
+            self._fetch.finished.connect(self._on_fetch_ended)
+            self._fetch.start()
+
+    @Slot()
+    def cancel(self) -> None:
+        """Give up what is under way."""
+        if self._fetch is not None:
+            self._fetch.stop()
+        else:
+            self._client.unload_model()
+
+    @Slot()
+    def unload(self) -> None:
+        """Give the model's memory back."""
+        self._client.unload_model()
+
+    @Slot()
+    def open_file(self) -> None:
+        """Ask for a GGUF file."""
+        dialog = self._file_dialog("Open a GGUF file", QFileDialog.FileMode.ExistingFile)
+        dialog.setNameFilters(["GGUF models (*.gguf)", "All files (*)"])
+        dialog.open()
+
+    @Slot()
+    def open_folder(self) -> None:
+        """Ask for a folder with safetensors."""
+        dialog = self._file_dialog("Open a model folder", QFileDialog.FileMode.Directory)
+        dialog.setOption(QFileDialog.Option.ShowDirsOnly)
+        dialog.open()
+
+    @Slot()
+    def open_picker(self) -> None:
+        """Show what is on this machine."""
+        picker = ModelPicker(
+            list_models(self._folders),
+            current=self.current,
+            models_folder=self._folders.models,
+            parent=self._banner.window(),
+        )
+        picker.model_chosen.connect(self.load_path)
+        picker.download_asked.connect(self.download_starter)
+        picker.file_asked.connect(self.open_file)
+        picker.folder_asked.connect(self.open_folder)
+        picker.unload_asked.connect(self.unload)
+        picker.finished.connect(picker.deleteLater)
+        picker.open()
+
+    def _file_dialog(self, title: str, mode: QFileDialog.FileMode) -> QFileDialog:
+        dialog = QFileDialog(self._banner.window(), title)
+        dialog.setFileMode(mode)
+        dialog.fileSelected.connect(self.load_path)
+        dialog.finished.connect(dialog.deleteLater)
+        return dialog
+
+    @Slot(object)
+    def on_status(self, status: EngineStatus) -> None:
+        """Show what became of a load."""
+        match status.state:
+            case EngineState.READY:
+                self._banner.hide()
+                if self._wanted is not None:
+                    self.model_ready.emit(str(self._wanted))
+            case EngineState.LOADING:
+                self._banner.show_loading(self._name, LoadProgress("starting", 0.0))
+                return
+            case EngineState.FAILED:
+                self._banner.show_failure(f"{self._name} cannot be used", status.message, status.details)
+            case EngineState.EMPTY:
+                self._banner.show_welcome()
+        self.settled.emit()
+
+    @Slot(object)
+    def on_load_progress(self, progress: LoadProgress) -> None:
+        """Show how far a load has come."""
+        self._banner.show_loading(self._name, progress)
+
+    @property
+    def _name(self) -> str:
+        return display_name(self._wanted) if self._wanted is not None else "The model"
+
+    @Slot(object)
+    def _on_fetch_progress(self, progress: FetchProgress) -> None:
+        if self._stage[0] != progress.stage:
+            self._stage = (progress.stage, time.monotonic())
+        self._banner.show_fetching(progress, time.monotonic() - self._stage[1])
+
+    @Slot(str)
+    def _on_fetched(self, path: str) -> None:
+        self._banner.set_has_starter(True)
+        if not self._closing:
+            self.load(Path(path))
+
+    @Slot(str, str)
+    def _on_fetch_failed(self, message: str, details: str) -> None:
+        self._banner.show_failure("The starter model is not here", message, details)
+        self.settled.emit()
+
+    @Slot()
+    def _on_fetch_cancelled(self) -> None:
+        if self._client.status.state is EngineState.READY:
+            self._banner.hide()
+        else:
+            self._banner.show_welcome()
+        self.settled.emit()
+
+    @Slot()
+    def _on_fetch_ended(self) -> None:
+        fetch, self._fetch = self._fetch, None
+        if fetch is not None:
+            fetch.wait()
+            fetch.deleteLater()

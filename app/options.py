@@ -1,0 +1,113 @@
+"""The command line of the window. No Qt; the subcommands' own options are theirs."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from engine.errors import UsageError
+
+COMMANDS = {
+    "chat": "answer a prompt in the terminal",
+    "demo": "show what batching does",
+    "bench": "measure the engine",
+    "plan": "how the memory would be shared out",
+    "ps": "which processes hold the memory",
+    "free": "end processes that hold it",
+    "models": "list and fetch models",
+}
+THEMES = ("system", "light", "dark")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowOptions:
+    """What the window was asked to do.
+
+    Attributes:
+        model: a path or a name; empty for the last model or the starter.
+        scenario: work to show by itself; empty for none.
+        screenshot: draw the window to this file, then exit.
+        data_dir: keep everything but the cache there instead of the usual folders.
+        theme: for this run only; empty for the setting.
+    """
+
+    model: str = ""
+    scenario: str = ""
+    screenshot: Path | None = None
+    data_dir: Path | None = None
+    theme: str = ""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message[0].upper()}{message[1:]}. `kvscope --help` shows what can be given.")
+
+
+def parse_window_options(arguments: Sequence[str]) -> WindowOptions:
+    """Understand the options of the window.
+
+    Raises:
+        UsageError: an unknown option or command, or a file that cannot be written.
+        SystemExit: after --help or --version.
+    """
+    unknown = next((word for word in arguments if not word.startswith("-")), None)
+    if unknown is not None and unknown == arguments[0]:
+        commands = ", ".join(COMMANDS)
+        raise UsageError(f"There is no command {unknown!r}; there are {commands}, or no command for the window.")
+    found = _parser().parse_args(arguments)
+    options = WindowOptions(
+        model=found.model, scenario=found.scenario, screenshot=found.screenshot, data_dir=found.data_dir,
+        theme=found.theme,
+    )  # fmt: skip
+    if options.screenshot is not None:
+        _check_picture(options.screenshot)
+    if options.data_dir is not None:
+        _check_folder(options.data_dir)
+    return options
+
+
+def _parser() -> argparse.ArgumentParser:
+    width = max(map(len, COMMANDS)) + 2
+    commands = "\n".join(f"  {name:<{width}}{what}" for name, what in COMMANDS.items())
+    parser = _Parser(
+        prog="kvscope",
+        description="A chat beside live graphs of the engine that answers it. Without a command, the window opens.",
+        epilog=f"commands (each has its own --help):\n{commands}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-m", "--model", default="", help="a GGUF file, a model folder, or a name")
+    parser.add_argument("--scenario", metavar="NAME", default="", help="work to show by itself")
+    parser.add_argument("--screenshot", metavar="FILE", type=Path, help="draw the window to a PNG file, then exit")
+    parser.add_argument("--data-dir", metavar="DIR", type=Path, help="keep conversations and settings there")
+    parser.add_argument("--theme", choices=THEMES, default="", help="colours of this run")
+    parser.add_argument("--version", action="version", version=_version())
+    return parser
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return f"kvscope {version('kvscope')}" if "--version" in sys.argv else ""
+
+
+def _check_picture(path: Path) -> None:
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UsageError(
+            f"The screenshot cannot be written: there is no folder {folder}. Make it, or name another file."
+        )
+    if path.is_dir():
+        raise UsageError(f"The screenshot cannot be written: {path} is a folder. Name a file in it.")
+    if path.suffix.lower() != ".png":
+        raise UsageError(f"The screenshot is a PNG file, but {path.name} does not end in .png. Name it so.")
+
+
+def _check_folder(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"The data folder {path} is a file. Name a folder; it is made if it is missing.")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"The data folder {path} cannot be made ({error.strerror}). Name another one.") from error

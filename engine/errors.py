@@ -37,6 +37,18 @@ class PromptTooLongError(RequestError):
         self.limit_tokens = limit_tokens
 
 
+class ChatTemplateError(RequestError):
+    """The model's chat template does not take the conversation."""
+
+    def __init__(self, *, model: str, reason: str) -> None:
+        super().__init__(
+            f"The chat template of {model} does not take this conversation: {reason.rstrip('.')}. "
+            "Try it without a system prompt and with user and assistant taking turns, or choose another model."
+        )
+        self.model = model
+        self.reason = reason
+
+
 class UnknownModelError(ModelError):
     """A model name that names nothing on this machine."""
 

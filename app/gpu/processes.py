@@ -94,7 +94,7 @@ class ProcessReader:
         return known
 
     def _entry(self, folder: str, pid: int, stat: _Stat, anonymous_bytes: int) -> ProcessEntry:
-        comm = stat.comm.decode("utf-8", "replace")
+        comm = _text(stat.comm)
         arguments = _arguments(folder)
         base = os.path.basename(arguments[0]) if arguments else ""
         command = " ".join(arguments)
@@ -142,10 +142,16 @@ def _role(names: set[str], command: str, folder: str) -> ProcessKind:
 
 def _arguments(folder: str) -> list[str]:
     try:
-        text = _read(f"{folder}/cmdline").decode("utf-8", "replace")
+        line = _read(f"{folder}/cmdline").rstrip(b"\0")
     except OSError:
         return []
-    return text.rstrip("\0").split("\0") if text else []
+    return [_text(argument) for argument in line.split(b"\0")] if line else []
+
+
+def _text(raw: bytes) -> str:
+    """What a process calls itself, made harmless: it may hold escape sequences for whoever prints it."""
+    text = raw.decode("utf-8", "replace")
+    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
 
 
 def _effective_uid(folder: str) -> int:

@@ -45,7 +45,7 @@ def kind_of(entry: ProcessEntry, table: ProcessTable) -> ProcessKind:
         return ProcessKind.OWN
     if entry.role is ProcessKind.APPLICATION and entry.uid != table.own_uid:
         return ProcessKind.OTHER_USER
-    return entry.role
+    return ProcessKind.SERVICE if entry.pid == 1 else entry.role
 
 
 def described(entry: ProcessEntry, table: ProcessTable, memory_bytes: int | None) -> ProcessMemory:

@@ -3,15 +3,55 @@ import pytest
 from app.gpu.owners import is_desktop, is_service, role_of
 from app.gpu.record import ProcessKind
 
-
-SESSION_AND_SYSTEM = """
-    Xorg X Xwayland gnome-shell gnome-session-binary gnome-session-b mutter-x11-frames kwin_x11
-    kwin_wayland plasmashell ksmserver sway Hyprland weston cosmic-comp cosmic-session niri labwc
-    wayfire river cinnamon muffin xfwm4 marco budgie-wm gdm-session-worker sddm-helper lightdm greetd
-    systemd systemd-logind dbus-daemon dbus-broker pipewire wireplumber polkitd NetworkManager sshd
-    nvidia-persistenced nvidia-persiste nvidia-powerd nvidia-cuda-mps-control nvidia-cuda-mps-server
-    nvidia-cuda-mps dcgm dockerd containerd
-""".split()
+SESSION_AND_SYSTEM = [
+    "Xorg",
+    "X",
+    "Xwayland",
+    "gnome-shell",
+    "gnome-session-binary",
+    "gnome-session-b",
+    "mutter-x11-frames",
+    "kwin_x11",
+    "kwin_wayland",
+    "plasmashell",
+    "ksmserver",
+    "sway",
+    "Hyprland",
+    "weston",
+    "cosmic-comp",
+    "cosmic-session",
+    "niri",
+    "labwc",
+    "wayfire",
+    "river",
+    "cinnamon",
+    "muffin",
+    "xfwm4",
+    "marco",
+    "budgie-wm",
+    "gdm-session-worker",
+    "sddm-helper",
+    "lightdm",
+    "greetd",
+    "systemd",
+    "systemd-logind",
+    "dbus-daemon",
+    "dbus-broker",
+    "pipewire",
+    "wireplumber",
+    "polkitd",
+    "NetworkManager",
+    "sshd",
+    "nvidia-persistenced",
+    "nvidia-persiste",
+    "nvidia-powerd",
+    "nvidia-cuda-mps-control",
+    "nvidia-cuda-mps-server",
+    "nvidia-cuda-mps",
+    "dcgm",
+    "dockerd",
+    "containerd",
+]
 
 
 @pytest.mark.parametrize("name", SESSION_AND_SYSTEM)

@@ -1,13 +1,13 @@
 """What this program is, and what it runs on."""
 
 import platform
-from importlib.metadata import PackageNotFoundError, version
 
 from PySide6.QtCore import Qt, Slot, qVersion
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.theme import SPACE_PX
+from app.version import version_of
 
 WORDS = (
     "A chat beside the paged-attention engine that answers it: memory by process, KV blocks and batching steps, as "
@@ -17,16 +17,9 @@ WORDS = (
 
 def versions() -> str:
     """One line per part, for people who report a problem."""
-    lines = [f"KVScope {_version('kvscope')}", f"Python {platform.python_version()}", f"Qt {qVersion()}"]
-    lines += [f"{name} {_version(name)}" for name in ("PySide6_Essentials", "pyqtgraph", "torch")]
+    lines = [f"KVScope {version_of('kvscope')}", f"Python {platform.python_version()}", f"Qt {qVersion()}"]
+    lines += [f"{name} {version_of(name)}" for name in ("PySide6_Essentials", "pyqtgraph", "torch")]
     return "\n".join([*lines, platform.platform()])
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 class AboutDialog(QDialog):

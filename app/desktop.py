@@ -6,7 +6,7 @@ the engine's thread) last.
 
 import os
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Slot
@@ -58,8 +58,40 @@ class AlreadyOpenError(EngineError):
         )
 
 
-def run(options: WindowOptions, *, load_engine: EngineFactory | None = None, fetch: Fetch = fetch_starter) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What is known before anything is built.
+
+    Attributes:
+        chosen: the model of the command line.
+        why_unsaved: why nothing can be kept; empty when it can.
+    """
+
+    options: WindowOptions
+    paths: Paths
+    folders: ModelFolders
+    chosen: Path | None
+    why_unsaved: str
+
+
+def run(options: WindowOptions) -> int:
     """Show the window until it is closed; returns the exit code.
+
+    Raises:
+        EngineError: the window cannot be opened as asked.
+    """
+    desktop = open_desktop(options)
+    if desktop is not None:
+        return desktop.execute()
+    rest = " The model given here was not loaded: choose it there." if options.model else ""
+    sys.stdout.write(f"KVScope is open already with this data folder; its window was brought to the front.{rest}\n")
+    return 0
+
+
+def open_desktop(
+    options: WindowOptions, *, load_engine: EngineFactory | None = None, fetch: Fetch = fetch_starter
+) -> "Desktop | None":
+    """Build everything, show nothing; None when a window with this data folder is open and was brought to the front.
 
     Args:
         options: what was asked on the command line.
@@ -72,6 +104,19 @@ def run(options: WindowOptions, *, load_engine: EngineFactory | None = None, fet
     paths = user_paths(options.data_dir)
     folders = ModelFolders(cache=paths.cache, models=paths.data / "models", hf_hub=hf_hub_folder())
     chosen = resolve(options.model, folders) if options.model else None
+    application = _application(options)
+    why_unsaved = why_not_writable(paths.data)
+    instance = Instance(paths.data)
+    if not instance.claim():
+        if options.screenshot is not None or not instance.raise_other():
+            raise AlreadyOpenError(paths.data)
+        return None
+    instance.listen()
+    opening = Opening(options=options, paths=paths, folders=folders, chosen=chosen, why_unsaved=why_unsaved)
+    return Desktop(application, instance, opening, load_engine, fetch)
+
+
+def _application(options: WindowOptions) -> QApplication:
     _choose_platform(options)
     application = QApplication.instance() or QApplication([sys.argv[0]])
     assert isinstance(application, QApplication)
@@ -79,18 +124,7 @@ def run(options: WindowOptions, *, load_engine: EngineFactory | None = None, fet
     application.setDesktopFileName("kvscope")
     application.setWindowIcon(window_icon())
     application.setQuitOnLastWindowClosed(False)
-    why_unsaved = why_not_writable(paths.data)
-    instance = Instance(paths.data)
-    if not instance.claim():
-        return _hand_over(instance, paths, options)
-    instance.listen()
-    desktop = Desktop(application, options, paths, folders, why_unsaved, load_engine=load_engine, fetch=fetch)
-    instance.raise_asked.connect(desktop.raise_window)
-    try:
-        code = desktop.execute(chosen)
-    finally:
-        instance.release()
-    return code
+    return application
 
 
 def _choose_platform(options: WindowOptions) -> None:
@@ -101,33 +135,25 @@ def _choose_platform(options: WindowOptions) -> None:
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
 
 
-def _hand_over(instance: Instance, paths: Paths, options: WindowOptions) -> int:
-    if options.screenshot is not None or not instance.raise_other():
-        raise AlreadyOpenError(paths.data)
-    rest = " The model given here was not loaded: choose it there." if options.model else ""
-    sys.stdout.write(f"KVScope is open already with this data folder; its window was brought to the front.{rest}\n")
-    return 0
-
-
 class Desktop(QObject):
     """The running program."""
 
     def __init__(
         self,
         application: QApplication,
-        options: WindowOptions,
-        paths: Paths,
-        folders: ModelFolders,
-        why_unsaved: str,
-        *,
+        instance: Instance,
+        opening: Opening,
         load_engine: EngineFactory | None,
         fetch: Fetch,
     ) -> None:
         super().__init__()
         self._application = application
-        self._options = options
-        self._paths = paths
-        self._is_saved = not why_unsaved
+        self._instance = instance
+        self._chosen = opening.chosen
+        self._options = options = opening.options
+        self._paths = paths = opening.paths
+        self._is_saved = not opening.why_unsaved
+        instance.raise_asked.connect(self.raise_window)
         self._trace = StartTrace()
         self._exit_code = 0
         self._has_ended = True
@@ -143,25 +169,20 @@ class Desktop(QObject):
         self._reporter.set_window(self.window)
         self._header = ModelHeader()
         self._banner = ModelBanner()
-        self.models = ModelController(self.client, self._banner, folders, self._configure, fetch=fetch)
+        self.models = ModelController(self.client, self._banner, opening.folders, self._configure, fetch=fetch)
         self._screenshot = self._prepare_screenshot()
         self._build_window()
         self._connect_engine()
         self._shutdown = self._prepare_shutdown()
         self.window.notices.add(loaded.note)
-        if why_unsaved:
+        if opening.why_unsaved:
             self.window.notices.add(
-                f"The data folder {paths.data} cannot be written ({why_unsaved}): conversations and settings of this "
-                "session will not be kept."
+                f"The data folder {paths.data} cannot be written ({opening.why_unsaved}): conversations and settings "
+                "of this session will not be kept."
             )
 
-    def execute(self, chosen: Path | None) -> int:
-        """Show the window until all has ended; returns the exit code.
-
-        Args:
-            chosen: the model of the command line.
-        """
-        self._chosen = chosen
+    def execute(self) -> int:
+        """Show the window until all has ended; returns the exit code."""
         signals = SignalWatcher(self)
         signals.arrived.connect(self._shutdown.begin)
         self._hooks.install()
@@ -171,6 +192,7 @@ class Desktop(QObject):
         self._undo_messages()
         signals.close()
         self._logs.close()
+        self._instance.release()
         if not self._has_ended:
             # A thread that does not end cannot be destroyed; everything is saved, so leave without destructors.
             sys.stderr.flush()

@@ -27,7 +27,7 @@ Report = Callable[[str, str], None]
 
 
 class Logs:
-    """The program's log, open until `close`. Without a writable folder it logs to stderr, warnings only."""
+    """The program's log, open until `close`. Without a writable folder errors go to stderr."""
 
     def __init__(self, log_file: Path) -> None:
         self._files = ExitStack()
@@ -41,7 +41,7 @@ class Logs:
             self.path: Path | None = log_file
         except OSError:
             self._handler = logging.StreamHandler()
-            self._handler.setLevel(logging.WARNING)
+            self._handler.setLevel(logging.ERROR)
             self.path = None
         self._handler.setFormatter(logging.Formatter(FORMAT))
         root = logging.getLogger()

@@ -1,7 +1,6 @@
 """The command line of the window. No Qt; the subcommands' own options are theirs."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +44,14 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message[0].upper()}{message[1:]}. `kvscope --help` shows what can be given.")
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_others: object) -> NoReturn:
+        # Reading the installed metadata takes longer than all the other options together.
+        from app.version import version_of
+
+        parser.exit(message=f"kvscope {version_of('kvscope')}\n")
+
+
 def parse_window_options(arguments: Sequence[str]) -> WindowOptions:
     """Understand the options of the window.
 
@@ -82,14 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--screenshot", metavar="FILE", type=Path, help="draw the window to a PNG file, then exit")
     parser.add_argument("--data-dir", metavar="DIR", type=Path, help="keep conversations and settings there")
     parser.add_argument("--theme", choices=THEMES, default="", help="colours of this run")
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action=_Version, nargs=0, help="tell the version and exit")
     return parser
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return f"kvscope {version('kvscope')}" if "--version" in sys.argv else ""
 
 
 def _check_picture(path: Path) -> None:

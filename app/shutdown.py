@@ -153,6 +153,7 @@ class SignalWatcher(QObject):
             return
         for number in numbers:
             if number in self._before:
+                log.info("%s arrived", signal.Signals(number).name)
                 self.arrived.emit(number)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:

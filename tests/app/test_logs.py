@@ -49,14 +49,16 @@ def test_lines_go_to_the_file(logs: Logs) -> None:
     assert logs.path.with_suffix(".crash").exists()
 
 
-def test_without_a_folder_warnings_go_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_folder_errors_go_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     logs = Logs(tmp_path / "file" / "kvscope.log")
-    logging.getLogger("app.test").info("quiet")
-    logging.getLogger("app.test").warning("loud")
+    logging.getLogger("app.test").warning("quiet")
+    logging.getLogger("app.test").error("loud")
     logs.close()
     assert logs.path is None
-    assert "loud" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "loud" in error
+    assert "quiet" not in error
 
 
 def raise_error() -> None:

@@ -1,0 +1,291 @@
+"""From "no model" to "ready", through every way that leads there or elsewhere."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QAbstractButton, QDialog, QFileDialog, QLabel, QListWidget, QPushButton
+from pytestqt.qtbot import QtBot
+
+from app.bridge.engine_client import EngineClient
+from app.models.banner import ModelBanner
+from app.models.controller import ModelController
+from app.models.header import ModelHeader
+from app.models.picker import ModelPicker
+from engine.catalog.fetch import Cancelled, FetchCancelledError, FetchError, FetchProgress, OnProgress
+from engine.catalog.local import LocalModel, ModelFolders, ModelSource
+from engine.config import EngineConfig
+from engine.errors import ModelError
+from engine.events import EngineState, EngineStatus
+from tests.fakes.engine import Script, model_info
+
+
+class FakeFetch:
+    """Fetches half, waits for `go_on`, then ends as told."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.go_on = threading.Event()
+        self.error: Exception | None = None
+
+    def __call__(self, cache_dir: Path, on_progress: OnProgress, cancelled: Cancelled) -> Path:
+        on_progress(FetchProgress("Downloading", 50_000_000, 100_000_000))
+        while not self.go_on.wait(0.01):
+            if cancelled():
+                raise FetchCancelledError
+        if self.error is not None:
+            raise self.error
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_bytes(b"GGUF")
+        return self.path
+
+
+class Desk:
+    """Everything together, without the window."""
+
+    def __init__(self, qtbot: QtBot, folder: Path) -> None:
+        self.script = Script()
+        self.folders = ModelFolders(cache=folder / "cache", models=folder / "models", hf_hub=folder / "hub")
+        self.client = EngineClient(load_engine=self.script.factory)
+        self.banner = ModelBanner()
+        self.header = ModelHeader()
+        self.fetch = FakeFetch(folder / "cache" / "fetched.gguf")
+        self.controller = ModelController(
+            self.client, self.banner, self.folders, lambda model: EngineConfig(model=model), fetch=self.fetch
+        )
+        self.client.status_changed.connect(self.header.on_status)
+        self.ready: list[str] = []
+        self.controller.model_ready.connect(self.ready.append)
+        for widget in (self.banner, self.header):
+            qtbot.addWidget(widget)
+            widget.show()
+
+    @property
+    def text(self) -> str:
+        return " | ".join(label.text() for label in self.banner.findChildren(QLabel) if label.isVisible())
+
+    @property
+    def buttons(self) -> list[str]:
+        return [button.text() for button in self.banner.findChildren(QPushButton) if button.isVisible()]
+
+    def click(self, text: str) -> None:
+        [button] = [b for b in self.banner.findChildren(QPushButton) if b.text().startswith(text) and b.isVisible()]
+        button.click()
+
+
+@pytest.fixture
+def desk(qtbot: QtBot, tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(qtbot, tmp_path)
+    yield desk
+    desk.controller.stop()
+    desk.client.stop()
+    qtbot.waitUntil(lambda: not desk.client.is_running and not desk.controller.is_running)
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.gguf"
+    path.write_bytes(b"GGUF")
+    return path
+
+
+CHOICES = ["Download the starter model (98 MB)", "Open a GGUF file…", "Open a folder…"]
+
+
+def test_without_any_model_it_offers_three_ways(qtbot: QtBot, desk: Desk) -> None:
+    with qtbot.waitSignal(desk.controller.settled):
+        desk.controller.start(None, "")
+    assert desk.buttons == CHOICES
+    assert desk.client.status.state is EngineState.EMPTY
+
+
+@pytest.mark.parametrize("given", ["command line", "last time"])
+def test_a_known_model_is_loaded_by_itself(qtbot: QtBot, desk: Desk, gguf: Path, given: str) -> None:
+    desk.controller.start(gguf if given == "command line" else None, "" if given == "command line" else str(gguf))
+    qtbot.waitUntil(lambda: desk.ready == [str(gguf)])
+    assert not desk.banner.isVisible()
+    assert desk.controller.current == gguf
+
+
+def test_a_last_model_that_is_gone_is_not_missed(qtbot: QtBot, desk: Desk, tmp_path: Path) -> None:
+    with qtbot.waitSignal(desk.controller.settled):
+        desk.controller.start(None, str(tmp_path / "gone.gguf"))
+    assert desk.buttons == CHOICES
+
+
+def test_fetching_shows_bytes_then_loads(qtbot: QtBot, desk: Desk) -> None:
+    desk.click("Download")
+    qtbot.waitUntil(lambda: "50 of 100 MB" in desk.text)
+    assert desk.buttons == ["Cancel"]
+    desk.fetch.go_on.set()
+    qtbot.waitUntil(lambda: desk.ready == [str(desk.fetch.path)])
+    assert not desk.banner.isVisible()
+    qtbot.waitUntil(lambda: not desk.controller.is_running)
+
+
+def test_a_cancelled_fetch_goes_back_to_the_choices(qtbot: QtBot, desk: Desk) -> None:
+    desk.click("Download")
+    qtbot.waitUntil(lambda: "50 of 100 MB" in desk.text)
+    with qtbot.waitSignal(desk.controller.settled):
+        desk.click("Cancel")
+    assert desk.buttons == CHOICES
+    qtbot.waitUntil(lambda: not desk.controller.is_running)
+    desk.click("Download")  # and it can be tried again
+    desk.fetch.go_on.set()
+    qtbot.waitUntil(lambda: len(desk.ready) == 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (FetchError("The starter", "no network", "Open a file instead."), "no network. Open a file instead."),
+        (ValueError("odd"), "could not be downloaded: odd."),
+    ],
+)
+def test_offline_the_sentence_and_the_other_ways_stay(qtbot: QtBot, desk: Desk, error: Exception, words: str) -> None:
+    desk.fetch.error = error
+    desk.fetch.go_on.set()
+    with qtbot.waitSignal(desk.controller.settled):
+        desk.click("Download")
+    assert words in desk.text
+    assert desk.buttons == [*CHOICES, "Copy details"]
+
+
+def test_loading_shows_progress_and_can_be_cancelled(qtbot: QtBot, desk: Desk, gguf: Path) -> None:
+    desk.script.load_gate = threading.Event()
+    desk.controller.load(gguf)
+    qtbot.waitUntil(lambda: "mine.gguf: Reading weights" in desk.text and "50%" in desk.text)
+    assert desk.buttons == ["Cancel"]
+    with qtbot.waitSignal(desk.controller.settled):
+        desk.click("Cancel")
+    assert desk.buttons == CHOICES
+    assert desk.ready == []
+
+
+def test_a_model_that_does_not_load_says_why_and_can_be_copied(qtbot: QtBot, desk: Desk, gguf: Path) -> None:
+    desk.script.load_error = ModelError("The file is cut short.")
+    with qtbot.waitSignal(desk.controller.settled):
+        desk.controller.load(gguf)
+    assert "mine.gguf cannot be used" in desk.text
+    assert "The file is cut short." in desk.text
+    desk.click("Copy details")
+    assert QGuiApplication.clipboard().text() == "The file is cut short."
+
+
+@pytest.mark.parametrize(("button", "mode"), [("Open a GGUF", "ExistingFile"), ("Open a folder", "Directory")])
+def test_a_file_or_a_folder_is_opened(qtbot: QtBot, desk: Desk, gguf: Path, button: str, mode: str) -> None:
+    desk.click(button)
+    [dialog] = desk.banner.findChildren(QFileDialog)
+    assert dialog.fileMode() is QFileDialog.FileMode[mode]
+    chosen = gguf if mode == "ExistingFile" else gguf.parent
+    dialog.fileSelected.emit(str(chosen))
+    dialog.done(QDialog.DialogCode.Accepted)
+    qtbot.waitUntil(lambda: desk.ready == [str(chosen)])
+
+
+def test_cancelling_a_fetch_beside_a_model_leaves_the_model(qtbot: QtBot, desk: Desk, gguf: Path) -> None:
+    desk.controller.load(gguf)
+    qtbot.waitUntil(lambda: len(desk.ready) == 1)
+    desk.controller.download_starter()
+    qtbot.waitUntil(lambda: desk.buttons == ["Cancel"])
+    with qtbot.waitSignal(desk.controller.settled):
+        desk.click("Cancel")
+    assert not desk.banner.isVisible()
+    assert desk.client.status.state is EngineState.READY
+
+
+def test_the_picker_of_the_controller_loads_and_unloads(qtbot: QtBot, desk: Desk) -> None:
+    for name in ("one.gguf", "two.gguf"):
+        desk.folders.models.mkdir(exist_ok=True)
+        (desk.folders.models / name).write_bytes(b"GGUF")
+    desk.controller.open_picker()
+    [picker] = desk.banner.findChildren(ModelPicker)
+    [models] = picker.findChildren(QListWidget)
+    models.setCurrentRow(1)
+    press(picker, "Load")
+    qtbot.waitUntil(lambda: desk.ready == [str(desk.folders.models / "two.gguf")])
+    qtbot.waitUntil(lambda: not desk.banner.findChildren(ModelPicker))
+    desk.controller.open_picker()
+    [picker] = desk.banner.findChildren(ModelPicker)
+    assert "loaded" in picker.findChildren(QListWidget)[0].item(1).text()
+    press(picker, "Unload")
+    qtbot.waitUntil(lambda: desk.client.status.state is EngineState.EMPTY)
+    assert desk.banner.isVisible()
+
+
+def press(picker: ModelPicker, text: str) -> None:
+    [button] = [button for button in picker.findChildren(QPushButton) if button.text().startswith(text)]
+    button.click()
+
+
+@pytest.fixture
+def make_picker(qtbot: QtBot) -> Callable[..., ModelPicker]:
+    def make(*models: LocalModel, current: Path | None = None) -> ModelPicker:
+        picker = ModelPicker(models, current=current, models_folder=Path("/home/me/models"))
+        qtbot.addWidget(picker)
+        picker.show()
+        return picker
+
+    return make
+
+
+def local_model(name: str) -> LocalModel:
+    return LocalModel(name, Path("/models") / name, ModelSource.MODELS_FOLDER, 98_362_432)
+
+
+def test_an_empty_picker_says_where_it_looked(make_picker: Callable[..., ModelPicker]) -> None:
+    picker = make_picker()
+    texts = " ".join(label.text() for label in picker.findChildren(QLabel) if label.isVisible())
+    assert "/home/me/models" in texts
+    enabled = {button.text(): button.isEnabled() for button in picker.findChildren(QPushButton)}
+    assert not enabled["Load"]
+    assert not enabled["Unload"]
+    assert enabled["Download the starter model (98 MB)"]
+
+
+@pytest.mark.parametrize(
+    ("button", "signal"),
+    [
+        ("Download", "download_asked"),
+        ("Open a GGUF", "file_asked"),
+        ("Open a folder", "folder_asked"),
+        ("Unload", "unload_asked"),
+    ],
+)
+def test_each_button_of_the_picker_asks_and_closes(
+    qtbot: QtBot, make_picker: Callable[..., ModelPicker], button: str, signal: str
+) -> None:
+    picker = make_picker(local_model("a"), current=Path("/models/a"))
+    with qtbot.waitSignal(getattr(picker, signal)):
+        press(picker, button)
+    assert not picker.isVisible()
+
+
+def test_enter_loads_the_selected_model(qtbot: QtBot, make_picker: Callable[..., ModelPicker]) -> None:
+    picker = make_picker(local_model("a"), local_model("b"))
+    [models] = picker.findChildren(QListWidget)
+    qtbot.keyClick(models, Qt.Key.Key_Down)
+    with qtbot.waitSignal(picker.model_chosen) as chosen:
+        qtbot.keyClick(models, Qt.Key.Key_Return)
+    assert chosen.args == ["/models/b"]
+
+
+def test_every_button_has_a_name_and_a_tooltip(desk: Desk, make_picker: Callable[..., ModelPicker]) -> None:
+    for parent in (desk.banner, desk.header, make_picker()):
+        for button in parent.findChildren(QAbstractButton):
+            assert button.accessibleName(), button.text()
+            assert button.toolTip(), button.text()
+
+
+def test_the_header_says_what_answers(qtbot: QtBot, desk: Desk) -> None:
+    desk.header.on_status(EngineStatus(EngineState.READY, model_info()))
+    texts = [label.text() for label in desk.header.findChildren(QLabel)]
+    assert texts == ["Fake-135M", "bfloat16 · CPU, 2 threads · gather + SDPA · 16-token blocks"]
+    desk.header.on_status(EngineStatus(EngineState.EMPTY))
+    assert [label.text() for label in desk.header.findChildren(QLabel)] == ["No model", ""]
+    with qtbot.waitSignal(desk.header.picker_asked):
+        [button] = desk.header.findChildren(QPushButton)
+        button.click()

@@ -73,7 +73,7 @@ def run(argv: list[str]) -> int:
 
 def _sentence(error: Exception) -> str:
     text = error.format_message() if hasattr(error, "format_message") else str(error)
-    return " ".join(str(text).split())
+    return " ".join(str(text).split()).rstrip(".") + "."
 
 
 def _fail(sentence: str, code: int) -> int:

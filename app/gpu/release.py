@@ -35,6 +35,7 @@ class ReleaseTimes:
         settle_s: from the last exit, how long we look at least, so as to see a process started again.
         look_period_s: between two looks at the memory and at the processes.
         enough_fraction: of the promised bytes.
+        noise_bytes: what may be missing of a small promise: a system's own coming and going hides less than this.
     """
 
     grace_s: float = 10.0
@@ -43,6 +44,7 @@ class ReleaseTimes:
     settle_s: float = 1.0
     look_period_s: float = 0.25
     enough_fraction: float = 0.9
+    noise_bytes: int = 8 << 20
 
 
 class _Phase(Enum):
@@ -195,7 +197,9 @@ class Release:
         return sum(t.promised_bytes for t in self._targets if t.has_ended or t.outcome is StopOutcome.WAITING)
 
     def _is_enough(self) -> bool:
-        return self._recovery.returned_bytes >= self._times.enough_fraction * self._promised_bytes()
+        promised_bytes = self._promised_bytes()
+        slack_bytes = max((1 - self._times.enough_fraction) * promised_bytes, self._times.noise_bytes)
+        return self._recovery.returned_bytes >= promised_bytes - slack_bytes
 
     def _finish(self) -> None:
         self._phase = _Phase.FINISHED

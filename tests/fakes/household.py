@@ -32,6 +32,7 @@ class Household:
         self._children: list[subprocess.Popen[bytes]] = []
         _adopt_orphans(1)
         self.kvscope = self.start("sleep", "600")
+        self.kvscope_pid = self.kvscope.pid
 
     def start(self, *command: str, **options: object) -> subprocess.Popen[bytes]:
         child = subprocess.Popen(command, stdout=subprocess.PIPE, **options)  # type: ignore[call-overload]
@@ -46,7 +47,7 @@ class Household:
         return child
 
     def table(self) -> ProcessTable:
-        return ProcessReader(own_pid=self.kvscope.pid).read()
+        return ProcessReader(own_pid=self.kvscope_pid).read()
 
     def entry(self, pid: int) -> ProcessEntry:
         return self.table().entries[pid]

@@ -10,6 +10,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from app.gpu.owners import COMM_LENGTH, role_of
 from app.gpu.process_table import ProcessEntry, ProcessTable
@@ -20,8 +21,7 @@ _EFFECTIVE_UID = re.compile(rb"^Uid:\s+\d+\s+(\d+)", re.MULTILINE)
 _READ_BYTES = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Stat:
+class _Stat(NamedTuple):
     """The part of /proc/PID/stat that we use."""
 
     start_ticks: int
@@ -35,7 +35,7 @@ class _Stat:
     def parse(cls, line: bytes) -> "_Stat":
         # The name may hold blanks and parentheses: the last ")" ends it.
         end = line.rindex(b")")
-        fields = line[end + 2 :].split()
+        fields = line[end + 2 :].split(None, 22)
         return cls(
             start_ticks=int(fields[19]),
             comm=line[line.index(b"(") + 1 : end],

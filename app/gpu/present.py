@@ -52,7 +52,7 @@ def sample_text(sample: MemorySample, why: str) -> str:
     shown, rest = sample.processes[:_SHOWN_ROWS], sample.processes[_SHOWN_ROWS:]
     head = ("PID", "USER", "KIND", "MEMORY", "NAME", "PROTECTED BECAUSE IT IS")
     rows = [head, *(_row(process) for process in shown)]
-    lines = [why, "", *_table(rows, right=(0, 3))]
+    lines = [why, "", *(_table(rows, right=(0, 3)) if shown else ["No process holds any of it."])]
     if rest:
         together = bytes_text(sum(process.memory_bytes or 0 for process in rest))
         lines.append(f"and {len(rest)} smaller ones, together {together} (all of them: --json)")

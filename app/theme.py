@@ -135,6 +135,7 @@ def style_sheet(colours: Colours) -> str:
     QPushButton:disabled, QToolButton:disabled {{ color: {c.secondary}; }}
     QPushButton#primary {{ background: {c.accent}; color: {c.on_accent}; border: 1px solid {c.accent}; }}
     QPushButton#primary:disabled {{ background: {c.line}; color: {c.secondary}; border-color: {c.line}; }}
+    QPushButton#danger {{ color: {c.error}; border-color: {c.error}; }}
     QLineEdit, QPlainTextEdit, QComboBox, QSpinBox, QDoubleSpinBox {{
         background: {c.card}; color: {c.text}; border: 1px solid {c.line}; border-radius: {BUTTON_RADIUS_PX}px;
         padding: 5px 8px; selection-background-color: {c.accent}; selection-color: {c.on_accent};
@@ -149,6 +150,8 @@ def style_sheet(colours: Colours) -> str:
         background: {c.card}; border: none; gridline-color: {c.line}; outline: 0;
         selection-background-color: {c.user_message}; selection-color: {c.text};
     }}
+    QTableView::item {{ padding: 0 6px; }}
+    QHeaderView::down-arrow, QHeaderView::up-arrow {{ subcontrol-position: center left; width: 8px; height: 8px; }}
     QHeaderView {{ background: {c.card}; }}
     QHeaderView::section {{
         background: {c.card}; color: {c.secondary}; border: none; border-bottom: 1px solid {c.line}; padding: 4px 8px;

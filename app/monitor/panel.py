@@ -148,6 +148,12 @@ class Dashboard(QWidget):
         """The sampler has ended."""
         self._stale_timer.stop()
         self.memory.show_failure(message)
+        self.dialog.on_failure(message)
+
+    @Slot(str)
+    def on_release_failed(self, message: str) -> None:
+        """A release could not begin."""
+        self.dialog.on_failure(message)
 
     def open_release_dialog(self) -> None:
         """Show "Free memory…"."""

@@ -78,6 +78,13 @@ class ReleaseDialog(QDialog):
         if self._stage is Stage.WAITING and report.finished:
             self._go(Stage.DONE)
 
+    @Slot(str)
+    def on_failure(self, message: str) -> None:
+        """A release that was asked for will not go on: say so instead of waiting for ever."""
+        if self._stage is Stage.WAITING:
+            self.progress.show_failure(message)
+            self._go(Stage.DONE)
+
     def reject(self) -> None:
         """Esc: one step back from a question, otherwise close. Never an action."""
         match self._stage:

@@ -160,8 +160,17 @@ class ProgressPage(QWidget):
         self._states.setRowCount(0)
         self._note.setText("")
         self._show_countdown(0.0)
+        self._countdown.show()
         self.force_button.hide()
         self.again_button.hide()
+
+    def show_failure(self, message: str) -> None:
+        """The release could not go on."""
+        self._headline.setText(message)
+        self._countdown.hide()
+        self._note.setText("")
+        self.force_button.hide()
+        self.again_button.show()
 
     def show_report(self, report: ReleaseReport) -> None:
         """Show how it stands."""

@@ -14,6 +14,7 @@ from typing import Protocol
 from app.gpu.errors import ProbeError
 from app.gpu.probe import MemoryProbe, OpenedProbe
 from app.gpu.record import MemorySample, ProcessIdentity, ProcessKind, ProcessMemory, ReleaseReport, StopOutcome
+from engine.errors import EngineError
 
 ACTION_PERIOD_S = 0.25
 ACTION_TAIL_S = 10.0
@@ -91,6 +92,9 @@ class SamplerSink(Protocol):
 
     def troubled(self, message: str) -> None:
         """A look failed; the next one may not."""
+
+    def release_failed(self, message: str) -> None:
+        """A release could not begin; nobody was signalled."""
 
 
 class Sampler:
@@ -181,9 +185,9 @@ class Sampler:
         self._release = self._open_release([self._described(identity) for identity in identities], probe)
         try:
             self._report_release(self._release.start())
-        except ProbeError as error:
+        except EngineError as error:
             self._end_release()
-            self._sink.troubled(f"Nobody was asked to exit: {error}")
+            self._sink.release_failed(f"Nobody was asked to exit. {error}")
 
     def _described(self, identity: ProcessIdentity) -> ProcessMemory:
         processes = self._sample.processes if self._sample is not None else ()

@@ -13,9 +13,9 @@ from queue import SimpleQueue
 from PySide6.QtCore import QObject, QThread, Signal
 
 from app.gpu.probe import OpenedProbe, open_probe
-from app.gpu.record import MemorySample, ReleaseReport
+from app.gpu.record import MemorySample, ProcessIdentity, ReleaseReport
 from app.gpu.release import Release
-from app.monitor.sampler import ReleaseFactory, Sampler, SamplerCommand, Stop
+from app.monitor.sampler import Kill, Pace, ReleaseFactory, Sampler, SamplerCommand, SetPace, StartRelease, Stop
 from engine.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ class SamplerThread(QThread):
     """Signals carry frozen values: `sampled` a MemorySample, `release_progressed` a ReleaseReport.
 
     `troubled`: a look failed and is tried again; `failed`: it has ended and may be started again.
+    `release_failed`: a release could not begin, and nobody was signalled.
     `probe_opened`: a sentence about which memory is shown.
     """
 
@@ -32,6 +33,7 @@ class SamplerThread(QThread):
     release_progressed = Signal(object)
     probe_opened = Signal(str)
     troubled = Signal(str)
+    release_failed = Signal(str)
     failed = Signal(str)
 
     def __init__(
@@ -60,8 +62,20 @@ class SamplerThread(QThread):
             self.start()
 
     def post(self, command: SamplerCommand) -> None:
-        """Tell it something; returns at once."""
+        """Tell it something; returns at once, from any thread."""
         self._commands.put(command)
+
+    def set_pace(self, pace: Pace) -> None:
+        """Look more or less often."""
+        self.post(SetPace(pace))
+
+    def start_release(self, identities: tuple[ProcessIdentity, ...]) -> None:
+        """Ask these to exit, as the user has agreed."""
+        self.post(StartRelease(identities))
+
+    def kill(self, identities: tuple[ProcessIdentity, ...]) -> None:
+        """End those that did not exit, as the user has agreed a second time."""
+        self.post(Kill(identities))
 
     def stop(self) -> None:
         """Ask it to end; `finished` follows within a fraction of a second."""
@@ -97,3 +111,6 @@ class _Signals:
 
     def troubled(self, message: str) -> None:
         self._thread.troubled.emit(message)
+
+    def release_failed(self, message: str) -> None:
+        self._thread.release_failed.emit(message)

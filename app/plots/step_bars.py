@@ -81,7 +81,8 @@ class StepPlot(LivePlot):
 
     @property
     def _bar_px(self) -> int:
-        return int(round(BAR_PX * self.devicePixelRatioF()))
+        ratio: float = self.devicePixelRatioF()
+        return round(BAR_PX * ratio)
 
     def step_labels(self, steps: Floats) -> tuple[tuple[float, str], ...]:
         """Round step numbers below their bars."""

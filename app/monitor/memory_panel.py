@@ -15,8 +15,8 @@ from app.widgets import Card, ElidedLabel
 
 GIB = 2**30
 _LEAST_NAMED = 0.005  # GiB; smaller bands are not worth words
-_FREE_SHORTCUT = "Ctrl+M"
-_TABLE_SHORTCUT = "Ctrl+Shift+P"
+_FREE_SHORTCUT = "Ctrl+Shift+F"
+_TABLE_SHORTCUT = "Ctrl+Shift+T"
 
 
 class MemoryPanel(Card):

@@ -137,6 +137,10 @@ class LivePlot(pg.GraphicsView):  # type: ignore[misc]
             self._placed = (target, pixels.shape)
             self._image.setRect(QRectF(target))
 
+    def close(self) -> bool:
+        """Close like any widget; the base class would take its own viewport away and crash in the next paint."""
+        return QGraphicsView.close(self)
+
     # What Qt asks
 
     def paintEvent(self, event: QPaintEvent) -> None:

@@ -151,7 +151,7 @@ def interpolate(times: Floats, rows: Floats, at: Floats, gap_s: float) -> Floats
     right: npt.NDArray[np.int64] = np.searchsorted(times, at).clip(1, max(len(times) - 1, 1)).clip(max=len(times) - 1)
     left = np.maximum(right - 1, 0)
     span = times[right] - times[left]
-    share = np.divide(at - times[left], span, out=np.zeros_like(at), where=span > 0)
+    share = np.divide(at - times[left], span, out=np.zeros(len(at)), where=span > 0)
     result: Floats = rows[:, left] * (1 - share) + rows[:, right] * share
     outside = (at < times[0]) | (at > times[-1])
     in_gap = (span > gap_s) & (share > 0) & (share < 1)

@@ -88,8 +88,8 @@ class SafetensorsWeights:
         return torch.equal(self._view(EMBEDDING), self._view(HEAD))
 
     def _check(self) -> str:
-        """Everything that the model needs is there, in the right shape and a known dtype; returns the dtype."""
-        dtype = ""
+        """All that the model needs is there, in the right shape and a known dtype; returns the embedding's."""
+        dtypes = []
         for name, shape in expected_shapes(self._architecture):
             stored_name = self._aliases.get(name, name)
             if stored_name not in self._file_of:
@@ -97,8 +97,8 @@ class SafetensorsWeights:
             stored = self._file_of[stored_name].get_slice(stored_name)
             if tuple(stored.get_shape()) != shape:
                 raise unexpected_shape(self._folder, name, tuple(stored.get_shape()), shape)
-            dtype = dtype or self._dtype_name(stored.get_dtype())
-        return dtype
+            dtypes.append(self._dtype_name(stored.get_dtype()))
+        return dtypes[0]
 
     def _dtype_name(self, stored: str) -> str:
         if stored not in _DTYPE_NAMES:

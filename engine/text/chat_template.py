@@ -1,9 +1,9 @@
 """A conversation to the token ids that the model expects. Knows roles and texts, no engine.
 
-What a user types is text, never a control token: in each message every control token's name is wrapped in two marker
-characters before the template sees it. The rendered text is cut at the markers; what stood between them is encoded as
-plain text, the rest with control tokens. A conversation without such names is encoded in one piece, exactly as
-transformers' `apply_chat_template` would.
+What a user types is text, never a control token. In each message every control token's name is marked and broken with
+characters that stand nowhere else before the template sees it; in the rendered text only unbroken names are control
+tokens, and the marks are dropped. A conversation without such names is encoded in one piece, exactly as transformers'
+`apply_chat_template` would.
 """
 
 import re
@@ -37,7 +37,7 @@ class ChatTemplate:
         self._source = tokenizer.chat_template or PLAIN_FORMAT
         self._make_sandbox = make_sandbox
         self._sandbox: TemplateSandbox | None = None
-        self._control = _ControlNames(tokenizer.control_tokens)
+        self._names = _ControlNames(tokenizer.control_tokens)
 
     @property
     def is_fallback(self) -> bool:
@@ -51,26 +51,30 @@ class ChatTemplate:
             ChatTemplateError: the template refuses these messages, fails, or does not behave.
         """
         self._check_roles(messages)
-        marks = _Marks.unused_in([self._source, *(message.content for message in messages)])
-        ids = self._encode(messages, marks, lambda text: self._control.wrap(text, marks))
-        if any(self._control.may_join_at_edge(message.content) for message in messages):
-            # A name could be completed by the template's own text around a message: if cutting the messages off from
-            # the template changes which control tokens there are, the cut is needed.
-            cut = self._encode(messages, marks, lambda text: marks.cut + self._control.wrap(text, marks) + marks.cut)
-            if self._control_ids(cut) != self._control_ids(ids):
-                ids = cut
+        contents = [message.content for message in messages]
+        marks = _Marks.unused_in([self._source, *contents])
+        text = self._render_text(messages, lambda content: self._names.mark(content, marks))
+        ids = self._encode(text, marks)
+        if any(map(self._names.may_join_at_edge, contents)):
+            # The template's own text around a message could complete a name: if cutting the messages off from it
+            # changes which control tokens there are, the cut is needed.
+            cut = self._render_text(messages, lambda content: marks.cut_off(self._names.mark(content, marks)))
+            cut_ids = self._encode(cut, marks)
+            if self._control_ids(cut_ids) != self._control_ids(ids):
+                ids = cut_ids
         return self._with_one_bos(ids)
 
-    def _encode(self, messages: Sequence[Message], marks: "_Marks", prepare: Callable[[str], str]) -> list[int]:
-        text = self._render_text([Message(message.role, prepare(message.content)) for message in messages])
+    def _encode(self, text: str, marks: "_Marks") -> list[int]:
+        if not marks.stand_in(text):
+            return self._tokenizer.encode_with_control(text)
         ids: list[int] = []
-        for piece, is_plain in self._control.pieces(text, marks):
-            ids += self._tokenizer.encode(piece) if is_plain else self._tokenizer.encode_with_control(piece)
+        for piece, is_control in self._names.runs(text, marks):
+            ids += self._tokenizer.encode_with_control(piece) if is_control else self._tokenizer.encode(piece)
         return ids
 
-    def _render_text(self, messages: Sequence[Message]) -> str:
+    def _render_text(self, messages: Sequence[Message], prepare: Callable[[str], str]) -> str:
         variables = {
-            "messages": [{"role": message.role, "content": message.content} for message in messages],
+            "messages": [{"role": message.role, "content": prepare(message.content)} for message in messages],
             "add_generation_prompt": True,
             "tools": None,
             "documents": None,
@@ -108,17 +112,25 @@ class ChatTemplate:
 
 @dataclass(frozen=True, slots=True)
 class _Marks:
-    """Three characters that stand in no text of a conversation."""
+    """Two characters that stand in no text of a conversation: one around a typed name, one to break text."""
 
-    begin: str
-    end: str
+    around: str
     cut: str
 
     @staticmethod
     def unused_in(texts: Iterable[str]) -> "_Marks":
         used = set().union(*texts)
         free = (character for code in _PRIVATE_USE if (character := chr(code)) not in used)
-        return _Marks(next(free), next(free), next(free))
+        return _Marks(next(free), next(free))
+
+    def cut_off(self, text: str) -> str:
+        return f"{self.cut}{text}{self.cut}"
+
+    def stand_in(self, text: str) -> bool:
+        return self.around in text or self.cut in text
+
+    def pieces(self, text: str) -> list[str]:
+        return re.split(f"[{self.around}{self.cut}]", text)
 
 
 class _ControlNames:
@@ -126,36 +138,33 @@ class _ControlNames:
 
     def __init__(self, names: frozenset[str]) -> None:
         self._names = sorted(filter(None, names), key=lambda name: (-len(name), name))
-        self._any_name = "|".join(map(re.escape, self._names)) or r"(?!)"
+        self._any_name = re.compile("|".join(map(re.escape, self._names)) or r"(?!)")
         self._first_parts = frozenset(name[:length] for name in self._names for length in range(1, len(name)))
         self._last_parts = frozenset(name[length:] for name in self._names for length in range(1, len(name)))
 
-    def wrap(self, text: str, marks: _Marks) -> str:
-        """Put marks around every name."""
-        return re.sub(self._any_name, lambda match: f"{marks.begin}{match[0]}{marks.end}", text)
+    def mark(self, text: str, marks: _Marks) -> str:
+        """Break every name, so that none is left even when a template trims or cuts the text."""
+        return self._any_name.sub(lambda match: f"{marks.around}{marks.cut.join(match[0])}{marks.around}", text)
 
     def may_join_at_edge(self, text: str) -> bool:
         """Whether text before or after could complete a name with this text's end or beginning."""
+        return any(map(self._may_join, {text, text.strip()}))
+
+    def _may_join(self, text: str) -> bool:
         longest = len(self._names[0]) if self._names else 0
         lengths = range(1, min(longest, len(text) + 1))
-        return any(text[-length:] in self._first_parts or text[:length] in self._last_parts for length in lengths)
+        if any(text[-length:] in self._first_parts or text[:length] in self._last_parts for length in lengths):
+            return True
+        return 0 < len(text) < longest and any(text in name for name in self._names)
 
-    def pieces(self, text: str, marks: _Marks) -> Iterator[tuple[str, bool]]:
-        """Cut rendered text at the marks: (piece, whether it is plain text).
-
-        A template may have lost one of two marks (it may trim or cut a message): a name beside either is plain.
-        """
-        begin, end, cut = map(re.escape, (marks.begin, marks.end, marks.cut))
-        name = f"(?:{self._any_name})"
-        marked = re.compile(f"{begin}({name}){end}?|({name}){end}|[{begin}{end}{cut}]")
-        at = 0
-        for match in marked.finditer(text):
-            yield from _unless_empty(text[at : match.start()], is_plain=False)
-            yield from _unless_empty(match[1] or match[2] or "", is_plain=True)
-            at = match.end()
-        yield from _unless_empty(text[at:], is_plain=False)
-
-
-def _unless_empty(piece: str, *, is_plain: bool) -> Iterator[tuple[str, bool]]:
-    if piece:
-        yield piece, is_plain
+    def runs(self, text: str, marks: _Marks) -> Iterator[tuple[str, bool]]:
+        """Rendered text without marks, as alternating (plain text, False) and (a control token's name, True)."""
+        run = ""
+        for piece in marks.pieces(text):
+            at = 0
+            for match in self._any_name.finditer(piece):
+                yield run + piece[at : match.start()], False
+                yield match[0], True
+                run, at = "", match.end()
+            run += piece[at:]
+        yield run, False

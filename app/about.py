@@ -4,8 +4,9 @@ import platform
 
 from PySide6.QtCore import Qt, Slot, qVersion
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QLabel, QPushButton, QVBoxLayout, QWidget
 
+from app.close_row import close_row
 from app.theme import SPACE_PX
 from app.version import version_of
 
@@ -40,21 +41,16 @@ class AboutDialog(QDialog):
         details = QLabel(versions())
         details.setObjectName("secondary")
         details.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
         copy = QPushButton("Copy versions")
         copy.setToolTip("Copy the versions to the clipboard, for a report")
         copy.setAccessibleName("Copy versions")
         copy.clicked.connect(self._copy)
-        buttons.addButton(copy, QDialogButtonBox.ButtonRole.ActionRole)
-        close = buttons.button(QDialogButtonBox.StandardButton.Close)
-        close.setToolTip("Close (Esc)")
-        close.setAccessibleName("Close")
-        buttons.rejected.connect(self.reject)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(SPACE_PX, SPACE_PX, SPACE_PX, SPACE_PX)
         layout.setSpacing(SPACE_PX)
-        for widget in (title, words, licence, details, buttons):
+        for widget in (title, words, licence, details):
             layout.addWidget(widget)
+        layout.addLayout(close_row(self, copy))
 
     @Slot()
     def _copy(self) -> None:

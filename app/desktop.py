@@ -7,12 +7,15 @@ the engine's thread) last.
 import os
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer, Slot
 from PySide6.QtWidgets import QApplication, QWidget
 
 from app.bridge.engine_client import EngineClient
+from app.connections import connect_dashboard, connect_models, connect_status_line
 from app.error_dialog import ErrorReporter
 from app.icon import window_icon
 from app.instance import Instance
@@ -36,6 +39,9 @@ from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.events import EngineState, EngineStatus
 from engine.loop import EngineFactory
+
+if TYPE_CHECKING:  # what reads the memory is not needed for the first paint
+    from app.monitor.sampler_thread import SamplerThread
 
 
 class DisplayError(EngineError):
@@ -169,10 +175,14 @@ class Desktop(QObject):
         self._reporter.set_window(self.window)
         self._header = ModelHeader()
         self._banner = ModelBanner()
+        self.sampler: SamplerThread | None = None
         self.models = ModelController(self.client, self._banner, opening.folders, self._configure, fetch=fetch)
         self._screenshot = self._prepare_screenshot()
         self._build_window()
-        self._connect_engine()
+        connect_models(self._header, self.models, self.client)
+        connect_status_line(self.window.status_line, self.client)
+        self.client.status_changed.connect(self._on_status)
+        self.models.model_ready.connect(self._remember_model)
         self._shutdown = self._prepare_shutdown()
         self.window.notices.add(loaded.note)
         if opening.why_unsaved:
@@ -215,7 +225,6 @@ class Desktop(QObject):
         window.set_list(QWidget())
         window.set_chat(self._header, self._banner, QWidget())
         self._header.set_menu(window.menu)
-        self._header.picker_asked.connect(self.models.open_picker)
         window.set_theme_choice(self._options.theme or self._settings.theme)
         window.theme_chosen.connect(self._choose_theme)
         window.painted.connect(self._on_painted)
@@ -228,24 +237,14 @@ class Desktop(QObject):
                 dashboard_shown=settings.dashboard_shown,
             )
 
-    def _connect_engine(self) -> None:
-        line = self.window.status_line
-        self.client.status_changed.connect(line.on_status)
-        self.client.load_progressed.connect(line.on_load_progress)
-        self.client.text_arrived.connect(line.on_text)
-        self.client.first_token_arrived.connect(line.on_first_token)
-        self.client.request_finished.connect(line.on_finished)
-        self.client.steps_arrived.connect(line.on_steps)
-        self.client.idled.connect(line.on_idle)
-        self.client.status_changed.connect(self._header.on_status)
-        self.client.status_changed.connect(self._on_status)
-        self.models.model_ready.connect(self._remember_model)
-
     def _prepare_shutdown(self) -> Shutdown:
         client, models = self.client, self.models
         shutdown = Shutdown(
             refuse=self._refuse,
             workers=[
+                Worker(
+                    "the sampler", self._stop_sampler, lambda: self.sampler is not None and self.sampler.isRunning()
+                ),
                 Worker("the download", models.stop, lambda: models.is_running),
                 Worker("the engine", client.stop, lambda: client.is_running),
             ],
@@ -260,7 +259,7 @@ class Desktop(QObject):
         path = self._options.screenshot
         if path is None:
             return None
-        screenshot = Screenshot(self.window, path, ("the graphs", "the model"), self)
+        screenshot = Screenshot(self.window, path, ("the graphs", "the memory", "the model"), self)
         screenshot.taken.connect(self._on_screenshot)
         self.models.settled.connect(self._on_settled)
         return screenshot
@@ -274,10 +273,43 @@ class Desktop(QObject):
 
     @Slot()
     def _build_dashboard(self) -> None:
+        if self._shutdown.has_begun:
+            return
+        from app.monitor.panel import Dashboard  # pyqtgraph and numpy come with it
+
+        dashboard = Dashboard(self._theme)
+        sampler = self._build_sampler()
+        connect_dashboard(dashboard, sampler, self.client, self.window)
+        self.window.set_dashboard(dashboard)
+        self.client.set_watched(self.window.dashboard_seen)
+        sampler.start_sampling()
         self._trace.note("dashboard ready")
         self._note("the graphs")
-        if not self._shutdown.has_begun:
-            self.models.start(self._chosen, self._settings.last_model)
+        self.models.start(self._chosen, self._settings.last_model)
+
+    def _build_sampler(self) -> "SamplerThread":
+        from app.gpu.journal import ReleaseJournal
+        from app.gpu.release import Release
+        from app.monitor.sampler_thread import SamplerThread
+
+        journal = ReleaseJournal.in_folder(self._paths.data) if self._is_saved else None
+        sampler = SamplerThread(open_release=partial(Release, journal=journal), parent=self)
+        sampler.sampled.connect(self._on_first_look)
+        sampler.failed.connect(self._on_first_look)
+        self.window.dashboard_seen_changed.connect(self._set_pace)
+        self.sampler = sampler
+        return sampler
+
+    @Slot(bool)
+    def _set_pace(self, seen: bool) -> None:
+        from app.monitor.sampler import Pace
+
+        if self.sampler is not None:
+            self.sampler.set_pace(Pace.NORMAL if seen else Pace.HIDDEN)
+
+    @Slot()
+    def _on_first_look(self) -> None:
+        self._note("the memory")
 
     @Slot()
     def _on_settled(self) -> None:
@@ -321,6 +353,10 @@ class Desktop(QObject):
 
     def _refuse(self) -> None:
         self.window.status_line.show_closing()
+
+    def _stop_sampler(self) -> None:
+        if self.sampler is not None:
+            self.sampler.stop()
 
     def _save(self) -> None:
         window = self.window

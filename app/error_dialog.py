@@ -2,8 +2,9 @@
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 from PySide6.QtGui import QFontDatabase, QGuiApplication
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
+from app.close_row import close_row
 from app.theme import SPACE_PX
 
 
@@ -66,21 +67,12 @@ class ErrorDialog(QDialog):
         copy.setToolTip("Copy the whole text to the clipboard")
         copy.setAccessibleName("Copy details")
         copy.clicked.connect(self._copy)
-        close = QPushButton("Close", default=True)
-        close.setToolTip("Close (Esc)")
-        close.setAccessibleName("Close")
-        close.clicked.connect(self.accept)
-        row = QHBoxLayout()
-        row.addWidget(self._more, 1)
-        row.addStretch(1)
-        row.addWidget(copy)
-        row.addWidget(close)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(SPACE_PX, SPACE_PX, SPACE_PX, SPACE_PX)
         layout.setSpacing(SPACE_PX)
         layout.addWidget(text)
         layout.addWidget(view, 1)
-        layout.addLayout(row)
+        layout.addLayout(close_row(self, self._more, copy))
 
     def count_another(self) -> None:
         """Say that more of the kind came in."""

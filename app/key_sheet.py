@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QGridLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QGridLayout, QLabel, QVBoxLayout, QWidget
 
+from app.close_row import close_row
 from app.theme import SPACE_PX
 
 
@@ -43,14 +44,10 @@ class KeySheet(QDialog):
                 meaning.setObjectName("secondary")
                 grid.addWidget(meaning, line, 1)
                 line += 1
-        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
-        close = buttons.button(QDialogButtonBox.StandardButton.Close)
-        close.setToolTip("Close (Esc)")
-        close.setAccessibleName("Close")
-        buttons.rejected.connect(self.reject)
+        self.setMinimumWidth(320)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(SPACE_PX, SPACE_PX, SPACE_PX, SPACE_PX)
         layout.setSpacing(SPACE_PX)
         layout.addLayout(grid)
         layout.addStretch(1)
-        layout.addWidget(buttons)
+        layout.addLayout(close_row(self))

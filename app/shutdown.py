@@ -103,7 +103,8 @@ def close_dialogs() -> None:
     """Answer every open dialog with "cancel", so that none keeps the program alive."""
     for widget in QApplication.topLevelWidgets():
         if isinstance(widget, QDialog) and widget.isVisible():
-            widget.reject()
+            # Not reject(): a dialog may take that for "one page back".
+            widget.done(QDialog.DialogCode.Rejected)
 
 
 def _attempt(what: str, action: Callable[[], None]) -> None:

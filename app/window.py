@@ -28,11 +28,13 @@ class MainWindow(QMainWindow):
         painted: the window is on the screen for the first time.
         close_asked: the user wants to leave; the window stays until it is closed by `finish`.
         theme_chosen: "system", "light" or "dark".
+        dashboard_seen_changed: whether anybody can see the dashboard.
     """
 
     painted = Signal()
     close_asked = Signal()
     theme_chosen = Signal(str)
+    dashboard_seen_changed = Signal(bool)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -41,6 +43,7 @@ class MainWindow(QMainWindow):
         self._is_finished = False
         self._was_painted = False
         self._dashboard_wanted = True
+        self._dashboard_seen = False
         self._saved_sizes: list[int] = []
         self.notices = NoticeBar()
         self.status_line = StatusLine()
@@ -93,6 +96,11 @@ class MainWindow(QMainWindow):
     def pane_sizes_px(self) -> tuple[int, ...]:
         """Widths of the panes when all are open; empty if never changed."""
         return tuple(self._saved_sizes)
+
+    @property
+    def dashboard_seen(self) -> bool:
+        """Whether anybody can see the dashboard now."""
+        return self._dashboard_seen
 
     @property
     def list_shown(self) -> bool:
@@ -162,6 +170,13 @@ class MainWindow(QMainWindow):
         """Share the width out as soon as it is known."""
         super().showEvent(event)
         self._apply_sizes()
+        self._tell_whether_seen()
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Notice being minimised."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.WindowStateChange:
+            self._tell_whether_seen()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Change between three panes and tabs."""
@@ -199,6 +214,13 @@ class MainWindow(QMainWindow):
         self._dashboard_action.setChecked(shown[2])
         if shown != before:
             self._apply_sizes()
+        self._tell_whether_seen()
+
+    def _tell_whether_seen(self) -> None:
+        seen = self._contents[2].isVisible() and not self.isMinimized()
+        if seen != self._dashboard_seen:
+            self._dashboard_seen = seen
+            self.dashboard_seen_changed.emit(seen)
 
     def _apply_sizes(self) -> None:
         width = max(1, self._panes.width())
@@ -273,7 +295,7 @@ class MainWindow(QMainWindow):
     def _own_key_rows(self) -> tuple[KeyRow, ...]:
         own = [action for action in self.actions() if not action.shortcut().isEmpty()]
         rows = [KeyRow("Window", action.shortcut().toString(), action.text()) for action in own]
-        rows += [KeyRow("Window", "F10", "Menu"), KeyRow("Window", "Ctrl+M", "Choose a model")]
+        rows += [KeyRow("Window", "F10", "Menu"), KeyRow("Window", "Ctrl+O", "Choose a model")]
         return tuple(rows)
 
 

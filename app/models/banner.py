@@ -38,7 +38,7 @@ class ModelBanner(Card):
         self._bar.setAccessibleName("Progress")
         self._download = _button(f"Download the starter model ({STARTER.size_bytes / 1e6:.0f} MB)", _download_tip())
         self._download.setObjectName("primary")
-        self._file = _button("Open a GGUF file…", "Load a model from a .gguf file (Ctrl+O)")
+        self._file = _button("Open a GGUF file…", "Load a model from a .gguf file")
         self._folder = _button("Open a folder…", "Load a model from a folder with config.json and *.safetensors")
         self._cancel = _button("Cancel", "Stop this and go back to the choices")
         self._copy = _button("Copy details", "Copy the whole error text to the clipboard")

@@ -81,7 +81,7 @@ class ModelPicker(QDialog):
 
     def _other_ways(self, *, has_starter: bool) -> FlowLayout:
         row = FlowLayout(8)
-        row.addWidget(self._button("Open a GGUF file…", "Load a model from a .gguf file (Ctrl+O)", self._ask_file))
+        row.addWidget(self._button("Open a GGUF file…", "Load a model from a .gguf file", self._ask_file))
         row.addWidget(
             self._button("Open a folder…", "Load a folder with config.json and *.safetensors", self._ask_folder)
         )

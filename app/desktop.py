@@ -1,4 +1,4 @@
-"""Builds the window and everything beside it, and makes every connection that crosses packages.
+"""The running program: window, engine, sampler and settings put together, started in order and ended in stages.
 
 The order is the point: what the first paint needs comes first, the graphs (pyqtgraph) after it, the model (torch, in
 the engine's thread) last.
@@ -6,78 +6,33 @@ the engine's thread) last.
 
 import os
 import sys
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from PySide6.QtCore import QObject, QTimer, Slot
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtCore import QObject, Qt, QTimer, Slot
+from PySide6.QtWidgets import QWidget
 
 from app.bridge.engine_client import EngineClient
-from app.connections import connect_dashboard, connect_models, connect_status_line
+from app.connections import connect_models, connect_status_line
+from app.dashboard_side import DashboardSide
 from app.error_dialog import ErrorReporter
-from app.icon import window_icon
-from app.instance import Instance
 from app.logs import ExceptionHooks, Logs, log_qt_messages
 from app.models.banner import ModelBanner
 from app.models.controller import ModelController
 from app.models.header import ModelHeader
 from app.models.starter_fetch import Fetch
+from app.opening import Opening, prepare
 from app.options import WindowOptions
-from app.paths import Paths, user_paths
+from app.preferences import Preferences
+from app.scenario import ScenarioRun
 from app.screenshot import Screenshot
-from app.settings import Settings, load_settings, save_settings
 from app.shutdown import Shutdown, SignalWatcher, Worker
 from app.start_trace import StartTrace
-from app.storage import why_not_writable
 from app.theme import Theme
 from app.window import MainWindow
-from engine.catalog.local import ModelFolders, hf_hub_folder, resolve
 from engine.catalog.starter import fetch_starter
 from engine.config import EngineConfig
-from engine.errors import EngineError
 from engine.events import EngineState, EngineStatus
 from engine.loop import EngineFactory
-
-if TYPE_CHECKING:  # what reads the memory is not needed for the first paint
-    from app.monitor.sampler_thread import SamplerThread
-
-
-class DisplayError(EngineError):
-    """There is nowhere to open a window."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "There is no display here (neither DISPLAY nor WAYLAND_DISPLAY is set). Use `kvscope chat` in this "
-            "terminal, or start KVScope on a desktop."
-        )
-
-
-class AlreadyOpenError(EngineError):
-    """Another process works with the data folder and cannot be asked for help."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(
-            f"KVScope is open already with the data folder {folder} and cannot take this over. "
-            "Close that window, or give another folder with --data-dir."
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
-    """What is known before anything is built.
-
-    Attributes:
-        chosen: the model of the command line.
-        why_unsaved: why nothing can be kept; empty when it can.
-    """
-
-    options: WindowOptions
-    paths: Paths
-    folders: ModelFolders
-    chosen: Path | None
-    why_unsaved: str
 
 
 def run(options: WindowOptions) -> int:
@@ -86,80 +41,29 @@ def run(options: WindowOptions) -> int:
     Raises:
         EngineError: the window cannot be opened as asked.
     """
-    desktop = open_desktop(options)
-    if desktop is not None:
-        return desktop.execute()
+    opening = prepare(options)
+    if opening is not None:
+        return Desktop(opening).execute()
     rest = " The model given here was not loaded: choose it there." if options.model else ""
     sys.stdout.write(f"KVScope is open already with this data folder; its window was brought to the front.{rest}\n")
     return 0
 
 
-def open_desktop(
-    options: WindowOptions, *, load_engine: EngineFactory | None = None, fetch: Fetch = fetch_starter
-) -> "Desktop | None":
-    """Build everything, show nothing; None when a window with this data folder is open and was brought to the front.
+class Desktop(QObject):
+    """Everything, built and not yet shown.
 
     Args:
-        options: what was asked on the command line.
+        opening: what was checked before.
         load_engine: what loads a model; None takes the real engine.
         fetch: what fetches the starter.
-
-    Raises:
-        EngineError: the window cannot be opened as asked.
     """
-    paths = user_paths(options.data_dir)
-    folders = ModelFolders(cache=paths.cache, models=paths.data / "models", hf_hub=hf_hub_folder())
-    chosen = resolve(options.model, folders) if options.model else None
-    application = _application(options)
-    why_unsaved = why_not_writable(paths.data)
-    instance = Instance(paths.data)
-    if not instance.claim():
-        if options.screenshot is not None or not instance.raise_other():
-            raise AlreadyOpenError(paths.data)
-        return None
-    instance.listen()
-    opening = Opening(options=options, paths=paths, folders=folders, chosen=chosen, why_unsaved=why_unsaved)
-    return Desktop(application, instance, opening, load_engine, fetch)
-
-
-def _application(options: WindowOptions) -> QApplication:
-    _choose_platform(options)
-    application = QApplication.instance() or QApplication([sys.argv[0]])
-    assert isinstance(application, QApplication)
-    application.setApplicationName("KVScope")
-    application.setDesktopFileName("kvscope")
-    application.setWindowIcon(window_icon())
-    application.setQuitOnLastWindowClosed(False)
-    return application
-
-
-def _choose_platform(options: WindowOptions) -> None:
-    if any(os.environ.get(name) for name in ("QT_QPA_PLATFORM", "DISPLAY", "WAYLAND_DISPLAY")):
-        return
-    if options.screenshot is None:
-        raise DisplayError
-    os.environ["QT_QPA_PLATFORM"] = "offscreen"
-
-
-class Desktop(QObject):
-    """The running program."""
 
     def __init__(
-        self,
-        application: QApplication,
-        instance: Instance,
-        opening: Opening,
-        load_engine: EngineFactory | None,
-        fetch: Fetch,
+        self, opening: Opening, *, load_engine: EngineFactory | None = None, fetch: Fetch = fetch_starter
     ) -> None:
         super().__init__()
-        self._application = application
-        self._instance = instance
-        self._chosen = opening.chosen
-        self._options = options = opening.options
-        self._paths = paths = opening.paths
-        self._is_saved = not opening.why_unsaved
-        instance.raise_asked.connect(self.raise_window)
+        self._opening = opening
+        options, paths = opening.options, opening.paths
         self._trace = StartTrace()
         self._exit_code = 0
         self._has_ended = True
@@ -167,53 +71,51 @@ class Desktop(QObject):
         self._reporter = ErrorReporter(self)
         self._hooks = ExceptionHooks(self._reporter.report)
         self._undo_messages = log_qt_messages(self._reporter.report)
-        loaded = load_settings(paths.settings_file)
-        self._settings = loaded.settings
-        self._theme = Theme(application, options.theme or self._settings.theme)
+        # A picture leaves no traces: neither a geometry nor a last model.
+        is_saved = not opening.why_unsaved and options.screenshot is None
+        self.preferences = Preferences(paths.settings_file, is_saved=is_saved, parent=self)
+        self._theme = Theme(opening.application, options.theme or self.preferences.settings.theme)
         self.client = EngineClient(self, load_engine=load_engine)
         self.window = MainWindow()
         self._reporter.set_window(self.window)
         self._header = ModelHeader()
         self._banner = ModelBanner()
-        self.sampler: SamplerThread | None = None
         self.models = ModelController(self.client, self._banner, opening.folders, self._configure, fetch=fetch)
-        self._screenshot = self._prepare_screenshot()
+        self.side = DashboardSide(self.window, self.client, self)
         self._build_window()
-        connect_models(self._header, self.models, self.client)
-        connect_status_line(self.window.status_line, self.client)
-        self.client.status_changed.connect(self._on_status)
-        self.models.model_ready.connect(self._remember_model)
-        self._shutdown = self._prepare_shutdown()
-        self.window.notices.add(loaded.note)
-        if opening.why_unsaved:
-            self.window.notices.add(
-                f"The data folder {paths.data} cannot be written ({opening.why_unsaved}): conversations and settings "
-                "of this session will not be kept."
-            )
+        self.shutdown = self._prepare_shutdown()
+        self._scenario = self._prepare_scenario()
+        self._screenshot = self._prepare_screenshot()
+        self._connect()
+        self._tell_notes()
 
     def execute(self) -> int:
         """Show the window until all has ended; returns the exit code."""
         signals = SignalWatcher(self)
-        signals.arrived.connect(self._shutdown.begin)
+        signals.arrived.connect(self.shutdown.begin)
         self._hooks.install()
         self.window.show()
-        self._application.exec()
-        self._hooks.remove()
-        self._undo_messages()
+        self._opening.application.exec()
         signals.close()
-        self._logs.close()
-        self._instance.release()
+        self.close()
         if not self._has_ended:
             # A thread that does not end cannot be destroyed; everything is saved, so leave without destructors.
             sys.stderr.flush()
             os._exit(self._exit_code or 1)
-        self.window.deleteLater()
         return self._exit_code
+
+    def close(self) -> None:
+        """Give back what belongs to the process. Only after the shutdown has ended."""
+        self._hooks.remove()
+        self._undo_messages()
+        self._logs.close()
+        self._opening.instance.release()
+        self.window.deleteLater()
 
     @Slot()
     def raise_window(self) -> None:
         """Come to the front."""
-        self.window.setWindowState(self.window.windowState() & ~self.window.windowState().WindowMinimized)
+        self.window.setWindowState(self.window.windowState() & ~Qt.WindowState.WindowMinimized)
         self.window.show()
         self.window.raise_()
         self.window.activateWindow()
@@ -221,15 +123,12 @@ class Desktop(QObject):
     # Building
 
     def _build_window(self) -> None:
-        window = self.window
+        window, settings = self.window, self.preferences.settings
         window.set_list(QWidget())
         window.set_chat(self._header, self._banner, QWidget())
         self._header.set_menu(window.menu)
-        window.set_theme_choice(self._options.theme or self._settings.theme)
-        window.theme_chosen.connect(self._choose_theme)
-        window.painted.connect(self._on_painted)
-        if self._screenshot is None:
-            settings = self._settings
+        window.set_theme_choice(self._opening.options.theme or settings.theme)
+        if self._opening.options.screenshot is None:
             window.restore(
                 geometry=settings.window_geometry,
                 sizes_px=settings.pane_sizes_px,
@@ -237,32 +136,56 @@ class Desktop(QObject):
                 dashboard_shown=settings.dashboard_shown,
             )
 
+    def _connect(self) -> None:
+        window, client = self.window, self.client
+        connect_models(self._header, self.models, client)
+        connect_status_line(window.status_line, client)
+        client.status_changed.connect(self._on_status)
+        self.models.model_ready.connect(self.preferences.remember_model)
+        self.preferences.troubled.connect(window.notices.add)
+        window.theme_chosen.connect(self._theme.set_choice)
+        window.theme_chosen.connect(self.preferences.choose_theme)
+        window.painted.connect(self._on_painted)
+        window.close_asked.connect(self.shutdown.begin)
+        self.shutdown.ended.connect(self._on_ended)
+        self._opening.instance.raise_asked.connect(self.raise_window)
+
     def _prepare_shutdown(self) -> Shutdown:
-        client, models = self.client, self.models
-        shutdown = Shutdown(
-            refuse=self._refuse,
-            workers=[
-                Worker(
-                    "the sampler", self._stop_sampler, lambda: self.sampler is not None and self.sampler.isRunning()
-                ),
-                Worker("the download", models.stop, lambda: models.is_running),
-                Worker("the engine", client.stop, lambda: client.is_running),
-            ],
-            save=self._save,
-            parent=self,
-        )
-        self.window.close_asked.connect(shutdown.begin)
-        shutdown.ended.connect(self._on_ended)
-        return shutdown
+        client, models, side = self.client, self.models, self.side
+        workers = [
+            Worker("the sampler", side.stop, lambda: side.is_running),
+            Worker("the download", models.stop, lambda: models.is_running),
+            Worker("the engine", client.stop, lambda: client.is_running),
+        ]
+        return Shutdown(refuse=self._refuse, workers=workers, save=self._save, parent=self)
+
+    def _prepare_scenario(self) -> ScenarioRun | None:
+        if self._opening.scenario is None:
+            return None
+        return ScenarioRun(self._opening.scenario, self.client, self)
 
     def _prepare_screenshot(self) -> Screenshot | None:
-        path = self._options.screenshot
+        path = self._opening.options.screenshot
         if path is None:
             return None
-        screenshot = Screenshot(self.window, path, ("the graphs", "the memory", "the model"), self)
+        awaited = {"the graphs", "the memory", "the model"}
+        if self._scenario is not None:
+            awaited.add("the scenario")
+            self._scenario.ended.connect(self._on_scenario_ended)
+        screenshot = Screenshot(self.window, path, awaited, self)
         screenshot.taken.connect(self._on_screenshot)
         self.models.settled.connect(self._on_settled)
+        self.side.looked.connect(self._on_looked)
         return screenshot
+
+    def _tell_notes(self) -> None:
+        notices, opening = self.window.notices, self._opening
+        notices.add(self.preferences.note)
+        if opening.why_unsaved:
+            notices.add(
+                f"The data folder {opening.paths.data} cannot be written ({opening.why_unsaved}): conversations and "
+                "settings of this session will not be kept."
+            )
 
     # The start, stage by stage
 
@@ -273,96 +196,69 @@ class Desktop(QObject):
 
     @Slot()
     def _build_dashboard(self) -> None:
-        if self._shutdown.has_begun:
+        if self.shutdown.has_begun:
             return
-        from app.monitor.panel import Dashboard  # pyqtgraph and numpy come with it
-
-        dashboard = Dashboard(self._theme)
-        sampler = self._build_sampler()
-        connect_dashboard(dashboard, sampler, self.client, self.window)
-        self.window.set_dashboard(dashboard)
-        self.client.set_watched(self.window.dashboard_seen)
-        sampler.start_sampling()
+        self.side.build(self._theme, self._opening.paths, None)
         self._trace.note("dashboard ready")
         self._note("the graphs")
-        self.models.start(self._chosen, self._settings.last_model)
-
-    def _build_sampler(self) -> "SamplerThread":
-        from app.gpu.journal import ReleaseJournal
-        from app.gpu.release import Release
-        from app.monitor.sampler_thread import SamplerThread
-
-        journal = ReleaseJournal.in_folder(self._paths.data) if self._is_saved else None
-        sampler = SamplerThread(open_release=partial(Release, journal=journal), parent=self)
-        sampler.sampled.connect(self._on_first_look)
-        sampler.failed.connect(self._on_first_look)
-        self.window.dashboard_seen_changed.connect(self._set_pace)
-        self.sampler = sampler
-        return sampler
-
-    @Slot(bool)
-    def _set_pace(self, seen: bool) -> None:
-        from app.monitor.sampler import Pace
-
-        if self.sampler is not None:
-            self.sampler.set_pace(Pace.NORMAL if seen else Pace.HIDDEN)
-
-    @Slot()
-    def _on_first_look(self) -> None:
-        self._note("the memory")
-
-    @Slot()
-    def _on_settled(self) -> None:
-        self._note("the model")
+        self.models.start(self._opening.chosen, self.preferences.settings.last_model)
 
     @Slot(object)
     def _on_status(self, status: EngineStatus) -> None:
         if status.state is EngineState.READY:
             self._trace.note("model ready")
 
+    def _configure(self, model: str) -> EngineConfig:
+        config = self.preferences.engine_config(model)
+        play = self._opening.scenario
+        return config if play is None else play.configure(config, block_size=None, num_kv_blocks=None)
+
+    # The picture
+
+    @Slot()
+    def _on_looked(self) -> None:
+        self._note("the memory")
+
+    @Slot()
+    def _on_settled(self) -> None:
+        self._note("the model")
+        if self._scenario is not None and self.client.status.state is not EngineState.READY:
+            self._note("the scenario")
+
+    @Slot()
+    def _on_scenario_ended(self) -> None:
+        self._note("the scenario")
+
     def _note(self, event: str) -> None:
         if self._screenshot is not None:
             self._screenshot.note(event)
 
-    # Settings
-
-    def _configure(self, model: str) -> EngineConfig:
-        settings = self._settings
-        return EngineConfig(model=model, dtype=settings.dtype, device=settings.device, threads=settings.threads)
-
     @Slot(str)
-    def _choose_theme(self, choice: str) -> None:
-        self._theme.set_choice(choice)
-        self._change(replace(self._settings, theme=choice))
+    def _on_screenshot(self, problem: str) -> None:
+        problem = problem or self._why_incomplete()
+        if problem:
+            sys.stderr.write(f"kvscope: {problem}\n")
+            self._exit_code = 1
+        self.shutdown.begin()
 
-    @Slot(str)
-    def _remember_model(self, path: str) -> None:
-        self._change(replace(self._settings, last_model=path))
-
-    def _change(self, settings: Settings) -> None:
-        self._settings = settings
-        if not self._is_saved or self._screenshot is not None:
-            return
-        try:
-            save_settings(self._paths.settings_file, settings)
-        except OSError as error:
-            self._is_saved = False
-            self.window.notices.add(f"The settings could not be saved ({error}); they hold until the window closes.")
+    def _why_incomplete(self) -> str:
+        status = self.client.status
+        if status.state is EngineState.FAILED:
+            return status.message
+        if self._scenario is not None and status.state is not EngineState.READY:
+            return "The scenario was not played: there is no model. Give one with -m, or fetch the starter first."
+        return ""
 
     # The end
 
     def _refuse(self) -> None:
         self.window.status_line.show_closing()
 
-    def _stop_sampler(self) -> None:
-        if self.sampler is not None:
-            self.sampler.stop()
-
     def _save(self) -> None:
-        window = self.window
-        self._change(
+        window, preferences = self.window, self.preferences
+        preferences.change(
             replace(
-                self._settings,
+                preferences.settings,
                 window_geometry=window.geometry_text,
                 pane_sizes_px=window.pane_sizes_px,
                 list_shown=window.list_shown,
@@ -374,13 +270,4 @@ class Desktop(QObject):
     def _on_ended(self, all_ended: bool) -> None:
         self._has_ended = all_ended
         self.window.finish()
-        self._application.exit(self._exit_code)
-
-    @Slot(str)
-    def _on_screenshot(self, problem: str) -> None:
-        status = self.client.status
-        problem = problem or (status.message if status.state is EngineState.FAILED else "")
-        if problem:
-            sys.stderr.write(f"kvscope: {problem}\n")
-            self._exit_code = 1
-        self._shutdown.begin()
+        self._opening.application.exit(self._exit_code)

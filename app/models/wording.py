@@ -24,7 +24,7 @@ def describe_fetch(progress: FetchProgress, elapsed_s: float) -> str:
 
 def describe_model(info: ModelInfo) -> str:
     """The secondary line beside the model's name."""
-    return f"{info.dtype} · {info.device} · {info.attention} · {info.block_size_tokens}-token blocks"
+    return f"{info.dtype} · {info.device} · {info.attention}"
 
 
 def _duration(seconds: float) -> str:

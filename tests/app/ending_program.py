@@ -6,7 +6,8 @@ from pathlib import Path
 
 from PySide6.QtCore import QTimer
 
-from app.desktop import open_desktop
+from app.desktop import Desktop
+from app.opening import prepare
 from app.options import WindowOptions
 from engine.catalog.fetch import Cancelled, FetchCancelledError, FetchProgress, OnProgress
 from engine.events import EngineState
@@ -32,10 +33,9 @@ def main(state: str, data_dir: Path) -> int:
         script.load_gate.wait = lambda _timeout=None: threading.Event().wait(3600)  # type: ignore[method-assign]
     with_model = state not in {"downloading", "empty"}
     options = WindowOptions(data_dir=data_dir, model=str(model) if with_model else "")
-    desktop = open_desktop(options, load_engine=script.factory, fetch=endless_fetch)
-    if desktop is None:
-        print("raised another", flush=True)
-        return 0
+    opening = prepare(options)
+    assert opening is not None
+    desktop = Desktop(opening, load_engine=script.factory, fetch=endless_fetch)
     client = desktop.client
     reached = {
         "empty": lambda: True,
@@ -72,7 +72,7 @@ def main(state: str, data_dir: Path) -> int:
     timer = QTimer(desktop, interval=10)
     timer.timeout.connect(look)
     desktop.window.painted.connect(timer.start)
-    desktop._instance.raise_asked.connect(lambda: print("raised", flush=True))
+    opening.instance.raise_asked.connect(lambda: print("raised", flush=True))
     return desktop.execute()
 
 

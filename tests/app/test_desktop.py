@@ -15,11 +15,11 @@ ROOT = Path(__file__).parents[2]
 READ_ONLY_FOLDER = Path("/proc/sys/kernel")  # a folder in which nobody, root included, can make a file
 FAKE = """
 import sys
-from app.desktop import open_desktop
+from app.desktop import Desktop
+from app.opening import prepare
 from app.options import parse_window_options
 from tests.fakes.engine import Script
-desktop = open_desktop(parse_window_options(sys.argv[1:]), load_engine=Script().factory)
-raise SystemExit(desktop.execute())
+raise SystemExit(Desktop(prepare(parse_window_options(sys.argv[1:])), load_engine=Script().factory).execute())
 """
 
 
@@ -111,9 +111,9 @@ def test_the_start_is_told_to_whoever_asks(tmp_path: Path, model: Path) -> None:
 
 def test_the_first_paint_comes_before_torch_and_pyqtgraph(tmp_path: Path) -> None:
     code = (
-        "import sys; from app.desktop import open_desktop; from app.options import WindowOptions\n"
-        "from pathlib import Path\n"
-        "desktop = open_desktop(WindowOptions(data_dir=Path(sys.argv[1])))\n"
+        "import sys; from app.desktop import Desktop; from app.options import WindowOptions\n"
+        "from app.opening import prepare; from pathlib import Path\n"
+        "desktop = Desktop(prepare(WindowOptions(data_dir=Path(sys.argv[1]))))\n"
         "def tell():\n"
         "    print([name for name in ('torch', 'transformers', 'pyqtgraph', 'numpy') if name in sys.modules])\n"
         "    desktop.window.close()\n"
@@ -129,7 +129,7 @@ def test_the_first_paint_comes_before_torch_and_pyqtgraph(tmp_path: Path) -> Non
 
 
 def test_what_opens_the_window_says_what_is_wrong_as_an_error_for_people() -> None:
-    from app.desktop import AlreadyOpenError, DisplayError
+    from app.opening import AlreadyOpenError, DisplayError
 
     for error in (AlreadyOpenError(Path("/x")), DisplayError()):
         assert isinstance(error, EngineError)

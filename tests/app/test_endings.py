@@ -46,8 +46,14 @@ def end(child: subprocess.Popen[str], way: str) -> tuple[int, str]:
     return child.returncode, errors
 
 
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("way", ["SIGTERM", "SIGINT", "close"])
+@pytest.mark.parametrize(
+    ("state", "way"),
+    [
+        *((state, way) for state in STATES for way in ("SIGTERM", "close")),
+        ("generating", "SIGINT"),
+        ("dialog", "SIGINT"),
+    ],
+)
 def test_it_ends_cleanly(tmp_path: Path, state: str, way: str) -> None:
     with program(state, tmp_path) as child:
         code, errors = end(child, way)

@@ -283,7 +283,7 @@ def test_every_button_has_a_name_and_a_tooltip(desk: Desk, make_picker: Callable
 def test_the_header_says_what_answers(qtbot: QtBot, desk: Desk) -> None:
     desk.header.on_status(EngineStatus(EngineState.READY, model_info()))
     texts = [label.text() for label in desk.header.findChildren(QLabel)]
-    assert texts == ["Fake-135M", "bfloat16 · CPU, 2 threads · gather + SDPA · 16-token blocks"]
+    assert texts == ["Fake-135M", "bfloat16 · CPU, 2 threads · gather + SDPA"]
     desk.header.on_status(EngineStatus(EngineState.EMPTY))
     assert [label.text() for label in desk.header.findChildren(QLabel)] == ["No model", ""]
     with qtbot.waitSignal(desk.header.picker_asked):

@@ -29,4 +29,4 @@ def test_sizes_are_decimal_as_files_are_sold() -> None:
 
 
 def test_a_model_says_how_it_runs() -> None:
-    assert describe_model(model_info()) == "bfloat16 · CPU, 2 threads · gather + SDPA · 16-token blocks"
+    assert describe_model(model_info()) == "bfloat16 · CPU, 2 threads · gather + SDPA"

@@ -132,4 +132,13 @@ class Tokenizer:
 
     def _encode(self, text: str, *, plain: bool) -> list[int]:
         self._backend.encode_special_tokens = plain
-        return self._backend.encode(text, add_special_tokens=False).ids
+        return self._backend.encode(_without_surrogates(text), add_special_tokens=False).ids
+
+
+def _without_surrogates(text: str) -> str:
+    """Halves of UTF-16 pairs, as clipboards may bring them: joined where they meet, else U+FFFD."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -44,7 +44,7 @@ def architecture_from_header(header: GGUFHeader, *, frequency_factors: tuple[flo
         head_dim=head_dim,
         rms_norm_eps=reader.number("attention.layer_norm_rms_epsilon"),
         rope_theta=reader.number("rope.freq_base", 10000.0),
-        rope_scaling=reader.rope_scaling(frequency_factors),
+        rope_scaling=reader.rope_scaling(frequency_factors, head_dim),
         max_position_embeddings=reader.integer("context_length"),
         attention_bias="blk.0.attn_q.bias" in header.tensors,
         attention_output_bias="blk.0.attn_output.bias" in header.tensors,
@@ -101,8 +101,13 @@ class _Keys:
             raise ModelError(f"{self._header.path} has no tensor token_embd.weight. Choose a file with a whole model.")
         return embedding.shape[0]
 
-    def rope_scaling(self, frequency_factors: tuple[float, ...]) -> RopeScaling:
+    def rope_scaling(self, frequency_factors: tuple[float, ...], head_dim: int) -> RopeScaling:
         if frequency_factors:
+            if len(frequency_factors) != head_dim // 2:
+                raise ModelError(
+                    f"{self._header.path} cannot be used: its rope_freqs.weight has {len(frequency_factors)} factors "
+                    f"where the model needs {head_dim // 2}. Download the model again, or choose another."
+                )
             return RopeScaling(kind="factors", frequency_factors=frequency_factors)
         kind = self._metadata.get("llama.rope.scaling.type")
         factor = self._metadata.get("llama.rope.scaling.factor", self._metadata.get("llama.rope.scale_linear"))

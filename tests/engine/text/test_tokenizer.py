@@ -245,6 +245,11 @@ def test_user_defined_tokens_are_always_whole(tmp_path: Path) -> None:
     assert tokenizer.decode([320]) == "<think> it"
 
 
+def test_halves_of_utf16_pairs_do_no_harm(byte_tokenizer: Tokenizer) -> None:
+    assert byte_tokenizer.encode("a\ud83d\ude00b") == byte_tokenizer.encode("a\U0001f600b")
+    assert byte_tokenizer.encode("a\ud83d b") == byte_tokenizer.encode("a\ufffd b")
+
+
 def test_ids_outside_the_vocabulary_have_no_text(byte_tokenizer: Tokenizer) -> None:
     assert byte_tokenizer.decode([-1, 5000, 2**40]) == ""
 

@@ -128,6 +128,9 @@ def test_rope_factors_are_read_from_their_tensor(open_source: OpenSource, tmp_pa
     source = open_source(path)
     assert source.architecture.rope_scaling == RopeScaling(kind="factors", frequency_factors=tuple(factors.tolist()))
     assert "rope_freqs.weight" not in set(source.tensor_names())
+    path = save_gguf(tiny_llama(), tmp_path / "short.gguf", tensors={"rope_freqs.weight": factors[:7]})
+    with pytest.raises(ModelError, match=r"7 factors where the model needs 8"):
+        open_source(path)
 
 
 @pytest.mark.parametrize(

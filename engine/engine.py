@@ -1,0 +1,205 @@
+"""The engine: takes requests, computes them in shared steps, says what happened. The only stateful facade.
+
+It belongs to one thread from creation to close and never waits: whoever owns it calls `step` while `has_work`.
+"""
+
+import dataclasses
+import random
+import time
+from collections.abc import Callable
+
+from engine.answer import Answer
+from engine.config import EngineConfig
+from engine.errors import RequestError
+from engine.events import (
+    BlockMap,
+    BlockOwner,
+    FinishReason,
+    LoadProgress,
+    ModelInfo,
+    Phase,
+    RequestFinished,
+    SequenceRow,
+    StepOutput,
+    StepStats,
+    TextDelta,
+)
+from engine.loader import LoadedModel, load_model
+from engine.requests import Request
+from engine.runner.model_runner import RunResult
+from engine.scheduling.batch import Batch
+from engine.scheduling.sequence import Sequence
+from engine.text.detokenizer import Detokenizer
+
+
+class Engine:
+    """Many answers at once on one model and one paged cache."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        self._model = model
+        self._scheduler = model.scheduler
+        self._answers: dict[str, Answer] = {}
+        self._watched = False
+        self._step = 0
+
+    @classmethod
+    def load(cls, config: EngineConfig, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> "Engine":
+        """Read the model, plan the memory, build the cache.
+
+        Args:
+            config: what to build; `model` is a path.
+            on_progress: called between stages; it may raise to stop the load.
+
+        Raises:
+            ModelError: the model cannot be read.
+            PlanRefusedError: the cache would be too small to be of use.
+        """
+        return cls(load_model(config, on_progress))
+
+    @property
+    def info(self) -> ModelInfo:
+        """What is loaded and how it runs."""
+        return self._model.info
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request is open."""
+        return self._scheduler.has_work
+
+    def submit(self, request: Request) -> None:
+        """Take a request, behind all others.
+
+        Raises:
+            RequestError: it can never be served: too long, empty, or its id is in use.
+        """
+        if request.request_id in self._answers:
+            raise RequestError(f"A request with the id {request.request_id!r} is open already; ids must differ.")
+        sampling = request.sampling
+        if sampling.seed is None:
+            sampling = dataclasses.replace(sampling, seed=random.getrandbits(63))  # noqa: S311 - no secret
+        sequence = Sequence(request.request_id, self._encode(request), sampling)
+        self._scheduler.add(sequence)
+        tokenizer = self._model.tokenizer
+        detokenizer = Detokenizer(tokenizer) if tokenizer is not None else None
+        self._answers[request.request_id] = Answer(
+            sequence, detokenizer, self._model.eos_token_ids, submitted_s=time.monotonic()
+        )
+
+    def cancel(self, request_id: str) -> RequestFinished | None:
+        """End a request now; None when none of that id is open. Its computed blocks stay as a prefix."""
+        answer = self._answers.pop(request_id, None)
+        if answer is None:
+            return None
+        self._scheduler.cancel(request_id)
+        return answer.finished(FinishReason.CANCELLED)
+
+    def cancel_all(self) -> tuple[RequestFinished, ...]:
+        """End every open request."""
+        ended = [self.cancel(request_id) for request_id in tuple(self._answers)]
+        return tuple(finished for finished in ended if finished is not None)
+
+    def step(self) -> StepOutput:
+        """Schedule, run, complete, report."""
+        started = time.perf_counter()
+        batch = self._scheduler.schedule()
+        schedule_ms = 1e3 * (time.perf_counter() - started)
+        result = self._model.runner.run(batch)
+        extended = self._scheduler.complete(batch, result.sampled)
+        deltas, finished = self._report(extended)
+        self._step = batch.step
+        return StepOutput(deltas, finished, self._stats(batch, result, schedule_ms))
+
+    def block_map(self) -> BlockMap:
+        """Who holds each block now."""
+        pool = self._scheduler.pool
+        return BlockMap(
+            blocks_total=pool.num_blocks,
+            block_size_tokens=pool.block_size,
+            owners=tuple(
+                BlockOwner(sequence.request_id, tuple(sequence.block_table)) for sequence in self._scheduler.running
+            ),
+            cached=pool.cached_block_ids,
+        )
+
+    def set_watched(self, *, enabled: bool) -> None:
+        """Whether each step carries a row per sequence."""
+        self._watched = enabled
+
+    def check_integrity(self) -> None:
+        """Recompute every count from scratch; raises IntegrityError with the first thing that does not add up."""
+        self._scheduler.check_integrity()
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._answers.clear()
+        self._model.close()
+
+    def _encode(self, request: Request) -> list[int]:
+        """The prompt's token ids."""
+        if request.token_ids:
+            return self._checked(list(request.token_ids))
+        if self._model.tokenizer is None or self._model.chat_template is None:
+            raise RequestError("This model has random weights and no tokenizer; give token ids instead of text.")
+        if request.messages:
+            return self._model.chat_template.render(request.messages)
+        token_ids = self._model.tokenizer.encode(request.text or "")
+        if not token_ids:
+            raise RequestError("The prompt is empty; type something first.")
+        return token_ids
+
+    def _checked(self, token_ids: list[int]) -> list[int]:
+        vocab_size = self._model.vocab_size
+        foreign = next((token_id for token_id in token_ids if not 0 <= token_id < vocab_size), None)
+        if foreign is not None:
+            raise RequestError(f"Token id {foreign} is not in this model's vocabulary of {vocab_size:,} tokens.")
+        return token_ids
+
+    def _report(self, extended: tuple[Sequence, ...]) -> tuple[tuple[TextDelta, ...], tuple[RequestFinished, ...]]:
+        """Show each new token, and end the answers that are complete."""
+        now_s = time.monotonic()
+        deltas, finished = [], []
+        for sequence in extended:
+            answer = self._answers[sequence.request_id]
+            delta, reason = answer.take(self._scheduler.reached_limit(sequence), now_s)
+            deltas.append(delta)
+            if reason is not None:
+                self._scheduler.finish(sequence)
+                del self._answers[sequence.request_id]
+                finished.append(answer.finished(reason, self._end_message(reason)))
+        return tuple(deltas), tuple(finished)
+
+    def _end_message(self, reason: FinishReason) -> str:
+        if reason is not FinishReason.CAPACITY:
+            return ""
+        return (
+            f"The answer filled the whole KV cache of {self._scheduler.pool.capacity_tokens:,} tokens. "
+            "Give it more blocks or free memory to go on."
+        )
+
+    def _stats(self, batch: Batch, result: RunResult, schedule_ms: float) -> StepStats:
+        pool = self._scheduler.pool
+        return StepStats(
+            step=batch.step,
+            time_s=time.monotonic(),
+            prefill_tokens=batch.prefill_tokens,
+            decode_tokens=batch.decode_tokens,
+            running=self._scheduler.num_running,
+            waiting=self._scheduler.num_waiting,
+            preempted=len(batch.preempted),
+            blocks_total=pool.num_blocks,
+            blocks_free=pool.num_free,
+            blocks_used=pool.num_used,
+            blocks_cached=pool.num_cached,
+            schedule_ms=schedule_ms,
+            forward_ms=result.forward_ms,
+            sample_ms=result.sample_ms,
+            rows=self._rows(batch) if self._watched else (),
+        )
+
+    def _rows(self, batch: Batch) -> tuple[SequenceRow, ...]:
+        computed = tuple(
+            SequenceRow(item.sequence.request_id, item.phase, item.num_tokens, len(item.sequence.block_table))
+            for item in batch.items
+        )
+        waiting = tuple(SequenceRow(each.request_id, Phase.WAITING, 0, 0) for each in self._scheduler.waiting)
+        return computed + waiting

@@ -1,0 +1,43 @@
+"""What the machine says about memory, as the snapshot that the plan needs.
+
+On a CPU there is no allocator peak to measure, and memory that was promised too freely ends the window: activations
+by formula, and at most a quarter of what is available for the cache, whose pages are touched only when used.
+"""
+
+from pathlib import Path
+
+_CPU_SHARE = 4  # one part in this many of the available memory may become cache
+_CGROUP_LIMITS = (
+    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
+    (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
+)
+
+
+def system_total_bytes() -> int:
+    """MemTotal."""
+    return _meminfo()["MemTotal"]
+
+
+def cpu_cache_room_bytes() -> int:
+    """What the KV cache may take on a CPU, by MemAvailable and the control group's limit."""
+    available = _meminfo()["MemAvailable"]
+    for limit_file, usage_file in _CGROUP_LIMITS:
+        limit, usage = _read_number(limit_file), _read_number(usage_file)
+        if limit is not None and usage is not None:
+            available = min(available, max(limit - usage, 0))
+    return available // _CPU_SHARE
+
+
+def _meminfo() -> dict[str, int]:
+    """/proc/meminfo in bytes."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    pairs = (line.split(":", 1) for line in lines)
+    return {name: int(value.split()[0]) * 1024 for name, value in pairs}
+
+
+def _read_number(path: Path) -> int | None:
+    """None where the file is missing or says "max"."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None

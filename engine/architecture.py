@@ -58,3 +58,12 @@ class ModelArchitecture:
     def kv_elements_per_token(self) -> int:
         """Elements of K and V that one token adds over all layers (times the item size: bytes)."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim
+
+    @property
+    def num_parameters(self) -> int:
+        """Weights and norms; a tied head is counted once."""
+        q_size, kv_size = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        attention = self.hidden_size * (2 * q_size + 2 * kv_size)
+        mlp = 3 * self.hidden_size * self.intermediate_size
+        tables = (1 if self.tie_word_embeddings else 2) * self.vocab_size * self.hidden_size
+        return tables + self.num_layers * (attention + mlp + 2 * self.hidden_size) + self.hidden_size

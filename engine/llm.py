@@ -1,0 +1,74 @@
+"""The engine for callers that wait: one thread, no queue. The command line and scripts use it."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+
+from engine.config import EngineConfig
+from engine.engine import Engine
+from engine.events import LoadProgress, ModelInfo, RequestFinished, StepOutput
+from engine.requests import Message, Request, SamplingParams
+
+
+class LLM:
+    """A loaded model. Use it in a `with` block, or call `close`."""
+
+    def __init__(self, config: EngineConfig, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
+        """See Engine.load."""
+        self._engine = Engine.load(config, on_progress)
+        self._ids = itertools.count(1)
+
+    def __enter__(self) -> "LLM":
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:  # fmt: skip
+        self.close()
+
+    @property
+    def info(self) -> ModelInfo:
+        """What is loaded."""
+        return self._engine.info
+
+    def run(self, requests: Iterable[Request]) -> Iterator[StepOutput]:
+        """Serve all requests together; one output per step until the last has ended."""
+        for request in requests:
+            self._engine.submit(request)
+        try:
+            while self._engine.has_work:
+                yield self._engine.step()
+        finally:
+            # A caller that stops listening also stops the work.
+            self._engine.cancel_all()
+
+    def stream(
+        self, messages: tuple[Message, ...], sampling: SamplingParams, on_finish: Callable[[RequestFinished], None]
+    ) -> Iterator[str]:
+        """The answer to a conversation, piece by piece; `on_finish` is called with its end."""
+        request = Request(request_id=f"stream-{next(self._ids)}", messages=messages, sampling=sampling)
+        for output in self.run([request]):
+            yield from (delta.text for delta in output.deltas if delta.text)
+            for finished in output.finished:
+                on_finish(finished)
+
+    def generate(self, prompts: list[list[int]], max_tokens: list[int], *, temperature: float = 0.0) -> list[list[int]]:
+        """New token ids of each prompt of token ids; end tokens are ignored. Order as given."""
+        first = next(self._ids)
+        requests = [
+            Request(
+                request_id=f"generate-{first}-{index}",
+                token_ids=tuple(prompt),
+                sampling=SamplingParams(temperature=temperature, max_tokens=limit, ignore_eos=True),
+            )
+            for index, (prompt, limit) in enumerate(zip(prompts, max_tokens, strict=True))
+        ]
+        new_tokens: dict[str, list[int]] = {request.request_id: [] for request in requests}
+        for output in self.run(requests):
+            for delta in output.deltas:
+                new_tokens[delta.request_id] += delta.token_ids
+        return list(new_tokens.values())
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._engine.close()
+
+

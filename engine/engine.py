@@ -142,7 +142,7 @@ class Engine:
             raise RequestError("This model has random weights and no tokenizer; give token ids instead of text.")
         if request.messages:
             return self._model.chat_template.render(request.messages)
-        token_ids = self._model.tokenizer.encode(request.text or "")
+        token_ids = self._model.tokenizer.encode_prompt(request.text or "")
         if not token_ids:
             raise RequestError("The prompt is empty; type something first.")
         return token_ids

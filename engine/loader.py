@@ -20,7 +20,7 @@ from engine.memory.plan import MemoryPlan, MemorySnapshot, plan
 from engine.model.decoder import Decoder, load_decoder
 from engine.runner.model_runner import ModelRunner
 from engine.scheduling.scheduler import Scheduler
-from engine.text.chat_template import ChatTemplate, load_chat_template
+from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.weights.random import RandomWeights
 from engine.weights.source import WeightSource, open_weights
@@ -116,7 +116,7 @@ def _text_side(config: EngineConfig) -> tuple[Tokenizer | None, ChatTemplate | N
     if config.random_weights:
         return None, None
     tokenizer = load_tokenizer(Path(config.model))
-    return tokenizer, load_chat_template(Path(config.model), tokenizer)
+    return tokenizer, ChatTemplate(tokenizer)
 
 
 def _plan(config: EngineConfig, architecture: ModelArchitecture, target: _Target) -> MemoryPlan:

@@ -76,7 +76,7 @@ class Engine:
             raise RequestError(f"A request with the id {request.request_id!r} is open already; ids must differ.")
         sampling = request.sampling
         if sampling.seed is None:
-            sampling = dataclasses.replace(sampling, seed=random.getrandbits(63))  # noqa: S311 - no secret
+            sampling = dataclasses.replace(sampling, seed=random.getrandbits(63))
         sequence = Sequence(request.request_id, self._encode(request), sampling)
         self._scheduler.add(sequence)
         tokenizer = self._model.tokenizer

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 
 from engine.config import EngineConfig
 from engine.engine import Engine
@@ -21,7 +20,7 @@ class LLM:
     def __enter__(self) -> "LLM":
         return self
 
-    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:  # fmt: skip
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     @property
@@ -70,5 +69,3 @@ class LLM:
     def close(self) -> None:
         """Give everything back."""
         self._engine.close()
-
-

@@ -17,13 +17,13 @@ from engine.errors import UsageError
 from engine.events import LoadProgress, ModelInfo
 from engine.memory.measure import cpu_cache_room_bytes, system_total_bytes
 from engine.memory.plan import MemoryPlan, MemorySnapshot, plan
-from engine.model.decoder import Decoder, load_decoder
+from engine.model.decoder import Decoder, Weights, load_decoder
 from engine.runner.model_runner import ModelRunner
 from engine.scheduling.scheduler import Scheduler
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.weights.random import RandomWeights
-from engine.weights.source import WeightSource, open_weights
+from engine.weights.source import open_weights
 
 Progress = Callable[[LoadProgress], None]
 
@@ -108,7 +108,7 @@ def _dtype(config: EngineConfig, best: torch.dtype) -> torch.dtype:
     return _DTYPES[config.dtype]
 
 
-def _open(config: EngineConfig) -> WeightSource:
+def _open(config: EngineConfig) -> Weights:
     return RandomWeights(config.random_weights) if config.random_weights else open_weights(Path(config.model))
 
 
@@ -169,7 +169,7 @@ def _activation_bytes(config: EngineConfig, architecture: ModelArchitecture, dty
 
 
 def _load_decoder(
-    weights: WeightSource, target: _Target, max_positions: int, on_progress: Progress
+    weights: Weights, target: _Target, max_positions: int, on_progress: Progress
 ) -> Decoder:  # fmt: skip
     num_layers = weights.architecture.num_layers
 

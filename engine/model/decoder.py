@@ -26,6 +26,9 @@ class Weights(Protocol):
     def tensor(self, name: str, dtype: torch.dtype) -> Tensor:
         """A weight, converted, in memory of its own."""
 
+    def close(self) -> None:
+        """Let the file go."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:

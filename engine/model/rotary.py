@@ -48,7 +48,7 @@ class Rotary:
         self._sin = torch.cat((-sin, sin), dim=-1).to(device=device, dtype=dtype)
 
     def tables(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """cos and signed sin, each (tokens, 1, head_dim), for positions (tokens,)."""
+        """Cosine and signed sine, each (tokens, 1, head_dim), for positions (tokens,)."""
         return self._cos.index_select(0, positions).unsqueeze(1), self._sin.index_select(0, positions).unsqueeze(1)
 
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from engine.attention.backend import AttentionBackend, AttentionInputs, PrefillChunk
 from engine.cache.kv_cache import KVCache
+from engine.events import Phase
 from engine.model.decoder import Decoder
 from engine.runner.sampler import SampledRow, sample
-from engine.events import Phase
 from engine.scheduling.batch import Batch, ScheduledSequence
 
 

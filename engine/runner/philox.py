@@ -35,4 +35,5 @@ def uniforms(seeds: list[int], positions: list[int]) -> NDArray[np.float64]:
         np.stack((position & _LOW, position >> _SHIFT, zero, zero)), np.stack((seed & _LOW, seed >> _SHIFT))
     )
     bits = (words[0] << np.uint64(21)) ^ (words[1] >> np.uint64(11))
-    return bits.astype(np.float64) / 2.0**53
+    numbers: NDArray[np.float64] = bits.astype(np.float64) / 2.0**53
+    return numbers

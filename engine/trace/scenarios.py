@@ -1,7 +1,10 @@
 """The scenarios that anyone can play: prompts, limits and the cache they run on."""
 
+import json
 import random
 from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Any
 
 from engine.config import EngineConfig
 from engine.errors import UsageError
@@ -42,7 +45,7 @@ class Scenario:
 
     @property
     def max_model_len_tokens(self) -> int:
-        """A context that holds every request with any usual tokenizer, so that a small cache is still worth starting."""
+        """Holds every request with any usual tokenizer, so that a small cache is still worth starting."""
         return 256
 
     def to_requests(self) -> tuple[Request, ...]:
@@ -70,7 +73,7 @@ def seed() -> Scenario:
     return Scenario(
         name="seed",
         title="Ten requests, one prefill, and blocks that come back one by one",
-        requests=_SEED_REQUESTS,
+        requests=tuple(ScenarioRequest(**request) for request in _texts()["seed"]),
         block_size=256,
         num_kv_blocks=222,
         max_num_seqs=16,
@@ -80,10 +83,11 @@ def seed() -> Scenario:
 
 def slots() -> Scenario:
     """Forty requests on eight slots: a freed slot is taken in the very next step."""
-    rng = random.Random(0)  # noqa: S311 - a fixed workload
+    rng = random.Random(0)
+    prompts = _texts()["slot_prompts"]
     lengths = _capped_exponential(40, mean=24, cap=64, rng=rng)
     requests = tuple(
-        ScenarioRequest(f"Request {index + 1}", _SLOT_PROMPTS[index % len(_SLOT_PROMPTS)], length)
+        ScenarioRequest(f"Request {index + 1}", prompts[index % len(prompts)], length)
         for index, length in enumerate(lengths)
     )
     return Scenario(
@@ -107,75 +111,7 @@ def _capped_exponential(count: int, *, mean: int, cap: int, rng: random.Random) 
     return lengths
 
 
-_SLOT_PROMPTS = (
-    "Name a river in Europe and say where it ends.",
-    "What is a cache, in one sentence?",
-    "Give me a title for a story about a lighthouse.",
-    "Why is the sky blue?",
-    "Write one line of a poem about rain.",
-    "How many legs does a spider have?",
-    "Translate 'good morning' into French.",
-    "What should I cook with rice and eggs?",
-)
-
-_SEED_REQUESTS = (
-    ScenarioRequest("Short answer", "What is the capital of France? Answer in one word.", 5),
-    ScenarioRequest(
-        "Yes or no",
-        "Is a whale a fish? Say yes or no first, and then give the reason in a few plain words that need no biology.",
-        8,
-    ),
-    ScenarioRequest(
-        "Definition",
-        "Define the word 'cache' as it is used in computing. Use one short sentence, no technical terms, and an example "
-        "from a kitchen that a child would understand.",
-        12,
-    ),
-    ScenarioRequest(
-        "Translation",
-        "Translate the following notice into Spanish and keep its polite tone: The library opens at nine and closes at "
-        "six. Please return your books before Friday, "
-        "and leave your bags in the hall.",
-        16,
-    ),
-    ScenarioRequest(
-        "Haiku",
-        "Write a haiku about a graphics card that has run out of memory at midnight, while three other programs sleep "
-        "on the pages that it needs. Keep to five, seven and five syllables, and do not use the word memory itself.",
-        24,
-    ),
-    ScenarioRequest(
-        "List",
-        "List five things that a traveller should pack for a week in the mountains in autumn. Give one reason for each, "
-        "and begin with the one that people most often forget. Leave out clothes, food and anything that needs a battery or a cable to be useful.",
-        32,
-    ),
-    ScenarioRequest(
-        "Explanation",
-        "Explain to a curious twelve-year-old why the moon seems to change its shape in the course of a month. Use a "
-        "lamp, an orange and a dark room, and say where the child has to stand. Finish with a question that "
-        "the child can answer by looking out of the window.",
-        40,
-    ),
-    ScenarioRequest(
-        "Recipe",
-        "Give me a simple recipe for a soup with lentils, carrots and onions for four people. Put the steps in the right "
-        "order, name the amounts in grams, and say what can be prepared on the day before. Close with "
-        "one way to use what is left over on the next day.",
-        48,
-    ),
-    ScenarioRequest(
-        "Story",
-        "Tell the beginning of a story in which an old lighthouse keeper finds a letter in a bottle. The letter is in his "
-        "own hand, it is dated ten years from now, and it asks him to leave the lamp dark tonight. Do not explain "
-        "the mystery, and stop before he decides.",
-        56,
-    ),
-    ScenarioRequest(
-        "Essay",
-        "Write an essay on why sharing a scarce resource in small pieces serves more people than handing it out whole. "
-        "Begin with an example from everyday life, then turn to the memory of a computer, and end with a doubt. "
-        "Write for readers who have never opened a computer, and avoid lists. Give it a title, and let the last sentence return to the first.",
-        64,
-    ),
-)
+def _texts() -> dict[str, Any]:
+    """The prompts, kept apart from the code."""
+    texts: dict[str, Any] = json.loads(files("engine.trace").joinpath("scenarios.json").read_text(encoding="utf-8"))
+    return texts

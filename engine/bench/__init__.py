@@ -1,0 +1,1 @@
+"""Measures the engine on fixed workloads, on a CPU beside transformers in the same run."""

@@ -1,0 +1,51 @@
+"""What is measured: prompts of random token ids and exact answer lengths. No torch."""
+
+import random
+from dataclasses import dataclass
+
+from engine.errors import UsageError
+
+_VOCABULARY = range(10, 10_000)  # ordinary tokens in every usual vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Requests that arrive at once. `repetitions` runs are made, each with fresh prompts."""
+
+    name: str
+    title: str
+    num_sequences: int
+    prompt_tokens: int
+    new_tokens: int
+    repetitions: int = 3
+
+    def prompts(self, repetition: int) -> list[list[int]]:
+        """Prompts of this repetition: never the same twice, so that a prefix cache does not help."""
+        rng = random.Random(1_000_003 * repetition + 101 * self.num_sequences + self.prompt_tokens)
+        return [[rng.choice(_VOCABULARY) for _ in range(self.prompt_tokens)] for _ in range(self.num_sequences)]
+
+    def lengths(self) -> list[int]:
+        """Tokens to compute for each prompt."""
+        return [self.new_tokens] * self.num_sequences
+
+
+SINGLE = Workload("single", "one stream", 1, 80, 128)
+BATCH = Workload("batch", "batch of 16", 16, 80, 64)
+PREFILL = Workload("prefill", "16 prompts of 1,024 tokens", 16, 1024, 1)
+
+WORKLOADS = {workload.name: workload for workload in (SINGLE, BATCH, PREFILL)}
+COMPARISON = "cpu"
+
+
+def check_workload(name: str, *, random_weights: str | None) -> None:
+    """Refuse early what `bench` cannot run.
+
+    Raises:
+        UsageError: an unknown name, or a comparison without real weights.
+    """
+    if name not in {COMPARISON, *WORKLOADS}:
+        raise UsageError(f"There is no workload called {name!r}; choose {COMPARISON}, {', '.join(WORKLOADS)}.")
+    if name == COMPARISON and random_weights:
+        raise UsageError(
+            f"The workload {COMPARISON!r} compares real weights with transformers; leave out --random-weights."
+        )

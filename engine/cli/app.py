@@ -1,0 +1,131 @@
+"""The commands as typer sees them: options and their help. Each command imports what it needs when it runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from engine.cli.terminal import model_path
+from engine.config import EngineConfig
+from engine.errors import UsageError
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+Model = Annotated[
+    str | None, typer.Option("-m", "--model", help="A GGUF file, a model folder, or a name from `models list`.")
+]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+Dtype = Annotated[str, typer.Option("--dtype", help="auto, bfloat16, float16 or float32.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything measured to FILE.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("chat")
+def _chat(
+    prompt: Annotated[str | None, typer.Argument(help="What to answer; without it, a conversation.")] = None,
+    model: Model = None,
+    system: Annotated[str | None, typer.Option("--system", help="The system prompt.")] = None,
+    temperature: Annotated[float, typer.Option("--temperature", help="0 takes the most likely token.")] = 0.7,
+    top_p: Annotated[float, typer.Option("--top-p", help="Draw from the likeliest tokens up to this sum.")] = 0.95,
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="The most tokens of an answer.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="The same seed gives the same draws.")] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> int:
+    """Answer a prompt in the terminal, streaming; without a prompt, hold a conversation."""
+    from engine.requests import SamplingParams
+
+    sampling = SamplingParams(temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed)
+    path = model_path(model)
+    from engine.cli.chat import chat
+
+    return chat(EngineConfig(model=str(path), device=device, dtype=dtype), prompt, system, sampling)
+
+
+@app.command("demo")
+def _demo(
+    name: Annotated[str, typer.Argument(help="slots or seed.")] = "slots",
+    model: Model = None,
+    kv_blocks: Annotated[int | None, typer.Option("--kv-blocks", help="Usable KV blocks.")] = None,
+    block_size: Annotated[int | None, typer.Option("--block-size", help="Tokens in a block: 16, 32, ... 256.")] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    json_file: JsonFile = None,
+) -> int:
+    """Play a scenario on the real engine: 40 requests on 8 slots, or the experiment with ten requests."""
+    from engine.trace.scenarios import scenario
+
+    chosen = scenario(name)
+    base = EngineConfig(device=device, dtype=dtype)
+    chosen.configure(base, block_size=block_size, num_kv_blocks=kv_blocks)  # wrong numbers before a download
+    path = model_path(model)
+    from engine.cli.demo import demo
+
+    config = EngineConfig(model=str(path), device=device, dtype=dtype)
+    return demo(chosen, chosen.configure(config, block_size=block_size, num_kv_blocks=kv_blocks), json_file)
+
+
+@app.command("bench")
+def _bench(
+    workload: Annotated[str, typer.Argument(help="cpu, single, batch or prefill.")] = "cpu",
+    model: Model = None,
+    random_weights: Annotated[
+        str | None, typer.Option("--random-weights", metavar="SHAPE", help="Measure this shape without weights.")
+    ] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    json_file: JsonFile = None,
+) -> int:
+    """Measure the engine; `cpu` prints transformers' figures beside ours, from the same run."""
+    from engine.bench.workloads import check_workload
+
+    check_workload(workload, random_weights=random_weights)
+    if model and random_weights:
+        raise UsageError("Give either a model or --random-weights, not both.")
+    path = "" if random_weights else str(model_path(model))
+    from engine.bench.run import bench
+
+    return bench(
+        workload, EngineConfig(model=path, random_weights=random_weights, device=device, dtype=dtype), json_file
+    )
+
+
+@app.command("plan")
+def _plan(
+    model: Model = None,
+    snapshot: Annotated[
+        Path | None, typer.Option("--snapshot", metavar="FILE", help="Plan from these numbers instead of this machine.")
+    ] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    as_json: AsJson = False,
+) -> int:
+    """Say how many KV blocks fit, what limits them, and what would help."""
+    from engine.cli.plan import plan_machine, plan_snapshot
+
+    if snapshot is not None:
+        return plan_snapshot(snapshot, as_json=as_json)
+    config = EngineConfig(model=str(model_path(model)), device=device, dtype=dtype)
+    return plan_machine(config, as_json=as_json)
+
+
+models = typer.Typer(help="List and fetch models.", no_args_is_help=True)
+app.add_typer(models, name="models")
+
+
+@models.command("list")
+def _models_list(as_json: AsJson = False) -> int:
+    """The models on this machine that look loadable."""
+    from engine.cli.models import list_models
+
+    return list_models(as_json=as_json)
+
+
+@models.command("get")
+def _models_get(
+    name: Annotated[str, typer.Argument(help="starter, or a repository owner/name of the Hugging Face hub.")],
+) -> int:
+    """Fetch a model."""
+    from engine.cli.models import get_model
+
+    return get_model(name)

@@ -1,0 +1,79 @@
+"""`kvscope chat`: one answer, or a conversation, streamed to stdout."""
+
+import sys
+
+from engine.cli.terminal import StatusLine
+from engine.config import EngineConfig
+from engine.errors import EngineError, UsageError
+from engine.events import FinishReason, RequestFinished
+from engine.llm import LLM
+from engine.requests import Message, SamplingParams
+
+
+def answer(llm: LLM, messages: tuple[Message, ...], sampling: SamplingParams) -> str:
+    """Stream one answer to stdout and return its text; what was reached in the end goes to stderr on a terminal."""
+    ends: list[RequestFinished] = []
+    pieces = []
+    for piece in llm.stream(messages, sampling, ends.append):
+        pieces.append(piece)
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+    _report(ends[0])
+    return "".join(pieces)
+
+
+def _report(finished: RequestFinished) -> None:
+    if finished.reason is FinishReason.CAPACITY:
+        print(finished.message, file=sys.stderr)
+    if sys.stderr.isatty() and finished.ttft_s is not None:
+        speed = finished.tokens_per_s
+        rate = f"{speed:.1f} tok/s · " if speed else ""
+        print(
+            f"{rate}first token {finished.ttft_s:.2f} s · {finished.new_tokens} tokens · "
+            f"{finished.cached_tokens} of {finished.prompt_tokens} prompt tokens cached",
+            file=sys.stderr,
+        )
+
+
+def converse(llm: LLM, history: tuple[Message, ...], sampling: SamplingParams) -> None:
+    """Read prompts from stdin until it ends; an error ends one answer, not the conversation."""
+    interactive = sys.stdin.isatty()
+    if interactive:
+        print(f"{llm.info.name}. An empty line or Ctrl+D ends the conversation.", file=sys.stderr)
+    while (prompt := _read_prompt()) is not None:
+        messages = (*history, Message("user", prompt))
+        try:
+            reply = answer(llm, messages, sampling)
+        except KeyboardInterrupt:
+            print("\nStopped.", file=sys.stderr)
+            continue
+        except EngineError as error:
+            if not interactive:
+                raise
+            print(error, file=sys.stderr)
+            continue
+        history = (*messages, Message("assistant", reply))
+
+
+def _read_prompt() -> str | None:
+    if sys.stdin.isatty():
+        sys.stderr.write("> ")
+        sys.stderr.flush()
+    line = sys.stdin.readline().strip()
+    return line or None
+
+
+def chat(config: EngineConfig, prompt: str | None, system: str | None, sampling: SamplingParams) -> int:
+    """Load the model, then answer `prompt` or hold a conversation."""
+    if prompt is not None and not prompt.strip():
+        raise UsageError("The prompt is empty; write what the model should answer.")
+    history = (Message("system", system),) if system else ()
+    with StatusLine() as status:
+        llm = LLM(config, status.show_load)
+    with llm:
+        if prompt is None:
+            converse(llm, history, sampling)
+        else:
+            answer(llm, (*history, Message("user", prompt)), sampling)
+    return 0

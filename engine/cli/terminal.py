@@ -1,0 +1,118 @@
+"""What every command shares: errors as one sentence with an exit code, and progress on stderr."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import typer
+
+from engine.catalog.fetch import FetchProgress
+from engine.catalog.local import ModelFolders, hf_hub_folder, resolve
+from engine.catalog.starter import fetch_starter
+from engine.errors import EngineError, RefusalError, UsageError
+from engine.events import LoadProgress
+
+# Typer carried click's exceptions under several names over its versions: this one has always been an attribute.
+_PARSE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
+_PROGRESS_PERIOD_S = 0.1
+INTERRUPTED = 130
+
+
+def run(app: typer.Typer, argv: list[str], *, name: str = "kvscope") -> int:
+    """Run one command and return its exit code; an error becomes one sentence on stderr."""
+    try:
+        return int(app(argv, prog_name=name, standalone_mode=False) or 0)
+    except _PARSE_ERROR as error:
+        return fail(_sentence(error), 2)
+    except EngineError as error:
+        return fail(str(error), exit_code(error))
+    except BrokenPipeError:
+        return 1
+    except (typer.Abort, KeyboardInterrupt):
+        return fail("Interrupted.", INTERRUPTED)
+
+
+def exit_code(error: EngineError) -> int:
+    """2 for usage and input, 3 for refusals, 1 for failures."""
+    match error:
+        case UsageError():
+            return 2
+        case RefusalError():
+            return 3
+        case _:
+            return 1
+
+
+def fail(sentence: str, code: int) -> int:
+    """Say it on stderr, in one line."""
+    print(sentence, file=sys.stderr)
+    return code
+
+
+def _sentence(error: Exception) -> str:
+    text = error.format_message() if hasattr(error, "format_message") else str(error)
+    return " ".join(str(text).split())
+
+
+def model_folders() -> ModelFolders:
+    """The user's usual folders."""
+    from platformdirs import PlatformDirs
+
+    dirs = PlatformDirs("kvscope", appauthor=False, roaming=False)
+    return ModelFolders(
+        cache=Path(dirs.user_cache_dir), models=Path(dirs.user_data_dir) / "models", hf_hub=hf_hub_folder()
+    )
+
+
+def model_path(name: str | None) -> Path:
+    """The model that was named; without a name the starter, fetched if it is not here yet.
+
+    Raises:
+        UnknownModelError: the name is no file, folder or known model.
+        FetchError: the starter is missing and could not be fetched.
+    """
+    folders = model_folders()
+    if name:
+        return resolve(name, folders)
+    with StatusLine() as status:
+        return fetch_starter(folders.cache, lambda progress: status.show(fetch_text(progress)), lambda: False)
+
+
+def fetch_text(progress: FetchProgress) -> str:
+    """How far a download has come, for people."""
+    if not progress.total_bytes:
+        return progress.stage
+    return f"{progress.stage}: {progress.done_bytes / 1e6:.0f} of {progress.total_bytes / 1e6:.0f} MB"
+
+
+class StatusLine:
+    """One line on stderr that is written over and wiped at the end; silent where nobody can see it move."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._enabled = sys.stderr.isatty()
+        self._due_s = 0.0
+        self._width = 0
+
+    def __enter__(self) -> "StatusLine":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._write("")
+
+    def show(self, text: str) -> None:
+        """Show `text`, at most ten times a second."""
+        if self._enabled and self._clock() >= self._due_s:
+            self._due_s = self._clock() + _PROGRESS_PERIOD_S
+            self._write(text)
+
+    def show_load(self, progress: LoadProgress) -> None:
+        """Show how far loading has come."""
+        self.show(f"{progress.stage} ({progress.fraction:.0%})")
+
+    def _write(self, text: str) -> None:
+        if self._enabled:
+            sys.stderr.write("\r" + text.ljust(self._width) + ("\r" if not text else ""))
+            sys.stderr.flush()
+            self._width = len(text)

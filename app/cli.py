@@ -11,7 +11,8 @@ import typer
 from app.gpu.cli import FreeRequest, free, ps
 from app.gpu.journal import ReleaseJournal
 from app.paths import user_paths
-from engine.errors import EngineError, RefusalError, UsageError
+from engine.cli.app import app as engine_app
+from engine.cli.terminal import run as run_command
 
 app = typer.Typer(
     name="kvscope",
@@ -21,15 +22,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-# Typer carried click's exceptions under several names over its versions: this one has always been an attribute.
-_PARSE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
-
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-@app.callback()
-def _commands() -> None:
-    """Without this, a single command would take the place of all."""
 
 
 @app.command("ps")
@@ -55,30 +48,12 @@ def _free(
     return free(request, journal=ReleaseJournal.in_folder(user_paths().data))
 
 
+app.add_typer(engine_app)
+
+
 def run(argv: list[str]) -> int:
     """Run one command and return its exit code; an error becomes one sentence on stderr."""
-    try:
-        return int(app(argv, prog_name="kvscope", standalone_mode=False) or 0)
-    except _PARSE_ERROR as error:
-        return _fail(_sentence(error), 2)
-    except UsageError as error:
-        return _fail(str(error), 2)
-    except RefusalError as error:
-        return _fail(str(error), 3)
-    except EngineError as error:
-        return _fail(str(error), 1)
-    except (typer.Abort, KeyboardInterrupt):
-        return _fail("Interrupted.", 130)
-
-
-def _sentence(error: Exception) -> str:
-    text = error.format_message() if hasattr(error, "format_message") else str(error)
-    return " ".join(str(text).split()).rstrip(".") + "."
-
-
-def _fail(sentence: str, code: int) -> int:
-    print(sentence, file=sys.stderr)
-    return code
+    return run_command(app, argv)
 
 
 if __name__ == "__main__":

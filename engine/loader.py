@@ -1,6 +1,5 @@
 """Builds a loaded model from a configuration: weights, memory plan, cache, scheduler, runner."""
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,27 +7,22 @@ from pathlib import Path
 
 import torch
 
-from engine.architecture import ModelArchitecture
 from engine.attention.select import select_backend
 from engine.cache.block_pool import BlockPool
 from engine.cache.kv_cache import KVCache, block_bytes
 from engine.config import EngineConfig
-from engine.errors import UsageError
 from engine.events import LoadProgress, ModelInfo
-from engine.memory.measure import cpu_cache_room_bytes, system_total_bytes
-from engine.memory.plan import MemoryPlan, MemorySnapshot, plan
+from engine.memory.plan import MemoryPlan
 from engine.model.decoder import Decoder, Weights, load_decoder
 from engine.runner.model_runner import ModelRunner
 from engine.scheduling.scheduler import Scheduler
+from engine.target import Target, choose_target, plan_cache
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.weights.random import RandomWeights
 from engine.weights.source import open_weights
 
 Progress = Callable[[LoadProgress], None]
-
-_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
-_MAX_LOGIT_COPIES = 4  # logits, their float64 copy and the sampler's sorted copies
 
 
 @dataclass(slots=True)
@@ -48,25 +42,16 @@ class LoadedModel:
         del self.runner
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """Where and in which number format to compute."""
-
-    device: torch.device
-    dtype: torch.dtype
-    description: str
-
-
 def load_model(config: EngineConfig, on_progress: Progress) -> LoadedModel:
     """See Engine.load."""
     started = time.monotonic()
-    target = _target(config)
+    target = choose_target(config)
     on_progress(LoadProgress("Reading the model's header", 0.0))
     weights = _open(config)
     try:
         tokenizer, chat_template = _text_side(config)
         architecture = weights.architecture
-        memory_plan = _plan(config, architecture, target)
+        memory_plan = plan_cache(config, architecture, target)
         decoder = _load_decoder(weights, target, memory_plan.max_model_len_tokens, on_progress)
     finally:
         weights.close()
@@ -84,30 +69,6 @@ def load_model(config: EngineConfig, on_progress: Progress) -> LoadedModel:
     )
 
 
-def _target(config: EngineConfig) -> _Target:
-    if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
-        threads = config.threads or os.cpu_count() or 1
-        torch.set_num_threads(threads)
-        return _Target(torch.device("cpu"), _dtype(config, _best_cpu_dtype()), f"CPU, {threads} threads")
-    if not torch.cuda.is_available():
-        raise UsageError(f"The device {config.device!r} was asked for, but torch sees no GPU. Use --device cpu.")
-    device = torch.device("cuda" if config.device == "auto" else config.device)
-    return _Target(device, _dtype(config, torch.bfloat16), torch.cuda.get_device_name(device))
-
-
-def _best_cpu_dtype() -> torch.dtype:
-    """bf16 where the CPU multiplies it natively (AVX512-BF16, AMX); elsewhere it would be emulated."""
-    return torch.bfloat16 if torch.cpu._is_avx512_bf16_supported() else torch.float32  # noqa: SLF001
-
-
-def _dtype(config: EngineConfig, best: torch.dtype) -> torch.dtype:
-    if config.dtype == "auto":
-        return best
-    if config.dtype not in _DTYPES:
-        raise UsageError(f"The dtype {config.dtype!r} is unknown; use auto, {', '.join(_DTYPES)}.")
-    return _DTYPES[config.dtype]
-
-
 def _open(config: EngineConfig) -> Weights:
     return RandomWeights(config.random_weights) if config.random_weights else open_weights(Path(config.model))
 
@@ -119,57 +80,8 @@ def _text_side(config: EngineConfig) -> tuple[Tokenizer | None, ChatTemplate | N
     return tokenizer, ChatTemplate(tokenizer)
 
 
-def _plan(config: EngineConfig, architecture: ModelArchitecture, target: _Target) -> MemoryPlan:
-    """How many blocks fit. An explicit number of blocks is taken as asked, or refused; it is never cut."""
-    size_bytes = block_bytes(architecture, config.block_size, target.dtype)
-    max_model_len = min(config.max_model_len or architecture.max_position_embeddings,
-                        architecture.max_position_embeddings)  # fmt: skip
-    requested = config.kv_bytes
-    max_num_seqs = config.max_num_seqs
-    if config.num_kv_blocks is not None:
-        requested = (config.num_kv_blocks + 1) * size_bytes
-        max_num_seqs = max(max_num_seqs, config.num_kv_blocks)
-    return plan(
-        MemorySnapshot(
-            total_bytes=_total_bytes(target),
-            free_bytes=_free_bytes(target),
-            allocated_bytes=0,
-            peak_bytes=_activation_bytes(config, architecture, target.dtype),
-            graphs_bytes=0,
-            margin_bytes=0,
-            block_bytes=size_bytes,
-            block_size_tokens=config.block_size,
-            max_model_len_tokens=max_model_len,
-            max_num_seqs=max_num_seqs,
-            own_limit_fraction=None,
-            own_bytes=None,
-            kv_bytes_requested=requested,
-        )
-    )
-
-
-def _total_bytes(target: _Target) -> int:
-    if target.device.type == "cpu":
-        return system_total_bytes()
-    return int(torch.cuda.mem_get_info(target.device)[1])
-
-
-def _free_bytes(target: _Target) -> int:
-    if target.device.type == "cpu":
-        return cpu_cache_room_bytes()
-    return int(torch.cuda.mem_get_info(target.device)[0]) // 2
-
-
-def _activation_bytes(config: EngineConfig, architecture: ModelArchitecture, dtype: torch.dtype) -> int:
-    """The widest moment of a step: activations of a full batch, and the logits of every slot."""
-    widest = 4 * architecture.hidden_size + 3 * architecture.intermediate_size
-    activations = config.max_num_batched_tokens * widest * dtype.itemsize
-    logits = config.max_num_seqs * architecture.vocab_size * 8 * _MAX_LOGIT_COPIES
-    return activations + logits
-
-
 def _load_decoder(
-    weights: Weights, target: _Target, max_positions: int, on_progress: Progress
+    weights: Weights, target: Target, max_positions: int, on_progress: Progress
 ) -> Decoder:  # fmt: skip
     num_layers = weights.architecture.num_layers
 
@@ -184,7 +96,7 @@ def _load_decoder(
 
 
 def _serving_side(
-    config: EngineConfig, decoder: Decoder, target: _Target, memory_plan: MemoryPlan
+    config: EngineConfig, decoder: Decoder, target: Target, memory_plan: MemoryPlan
 ) -> tuple[ModelRunner, Scheduler]:
     cache = KVCache(
         decoder.architecture,
@@ -204,7 +116,7 @@ def _serving_side(
 
 
 def _info(
-    config: EngineConfig, decoder: Decoder, target: _Target, memory_plan: MemoryPlan, *, load_s: float
+    config: EngineConfig, decoder: Decoder, target: Target, memory_plan: MemoryPlan, *, load_s: float
 ) -> ModelInfo:
     architecture = decoder.architecture
     return ModelInfo(

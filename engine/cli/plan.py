@@ -1,10 +1,11 @@
 """`kvscope plan`: the memory plan of a snapshot, or of a model on this machine."""
 
+import sys
 from pathlib import Path
 
-from engine.errors import EngineError
+from engine.config import EngineConfig
 from engine.memory.plan import MemoryPlan, PlanRefusedError
-from engine.memory.report import format_plan, plan_from_snapshot
+from engine.memory.report import format_plan, format_refusal, plan_from_snapshot
 from engine.trace.export import print_json
 
 REFUSED = 3
@@ -18,9 +19,22 @@ def plan_snapshot(path: Path, *, as_json: bool) -> int:
         return _refuse(error, as_json=as_json)
 
 
-def plan_machine(config: object, *, as_json: bool) -> int:
-    """Plan a model on this machine, without loading its weights."""
-    raise EngineError(str((config, as_json)))
+def plan_machine(config: EngineConfig, *, as_json: bool) -> int:
+    """Plan a model on this machine, without reading its weights."""
+    from engine.target import choose_target, plan_cache
+    from engine.weights.source import open_weights
+
+    target = choose_target(config)
+    weights = open_weights(Path(config.model))
+    try:
+        memory_plan = plan_cache(config, weights.architecture, target)
+    except PlanRefusedError as error:
+        return _refuse(error, as_json=as_json)
+    finally:
+        weights.close()
+    if not as_json:
+        print(f"{weights.architecture.name} · {str(target.dtype).removeprefix('torch.')} · {target.description}\n")
+    return _show(memory_plan, as_json=as_json)
 
 
 def _show(memory_plan: MemoryPlan, *, as_json: bool) -> int:
@@ -32,7 +46,9 @@ def _show(memory_plan: MemoryPlan, *, as_json: bool) -> int:
 
 
 def _refuse(error: PlanRefusedError, *, as_json: bool) -> int:
-    if not as_json:
-        raise error
-    print_json(error.to_json())
+    if as_json:
+        print_json(error.to_json())
+    else:
+        print(format_refusal(error))
+    print(error, file=sys.stderr)
     return REFUSED

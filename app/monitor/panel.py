@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt, QTimer, Signal, Slot
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QSplitter, QVBoxLayout, QWidget
 
 from app.gpu.record import MemorySample, ReleaseReport
@@ -162,6 +163,11 @@ class Dashboard(QWidget):
             self.dialog.on_sample(sample)
         self.dialog.open_again()
 
+    def showEvent(self, event: QShowEvent) -> None:
+        """Draw what came while nobody could see it."""
+        super().showEvent(event)
+        self._frame_timer.start()
+
     def _lay_out(self) -> None:
         self.splitter = QSplitter(Qt.Orientation.Vertical)
         self.splitter.setHandleWidth(10)
@@ -182,7 +188,7 @@ class Dashboard(QWidget):
         self._frame_timer.timeout.connect(self._draw_frame)
         self._stale_timer = QTimer(self)
         self._stale_timer.setInterval(1000)
-        self._stale_timer.timeout.connect(self._check_age)
+        self._stale_timer.timeout.connect(self.check_age)
 
     def _connect(self) -> None:
         self.memory.free_requested.connect(self.open_release_dialog)
@@ -204,7 +210,9 @@ class Dashboard(QWidget):
         for panel in self._panels:
             panel.refresh()
 
-    def _check_age(self) -> None:
+    @Slot()
+    def check_age(self) -> None:
+        """Grey the memory graph when its newest sample is old."""
         sample = self.memory.plot.history.sample
         if sample is not None and self._clock() - sample.time_s > STALE_AFTER_S:
             self.memory.show_age(self._clock() - sample.time_s, self._trouble)

@@ -44,7 +44,7 @@ class ChoosePage(QWidget):
         close_button = plain_button("Close", "Close without ending anything (Esc)")
         close_button.clicked.connect(self.closed)
         layout = stack(
-            self, self._intro, self.offered, self._not_offered_toggle, self._not_offered, self._sum,
+            self, self._intro, self.offered, self.not_offered_toggle, self.not_offered, self._sum,
             button_row(close_button, self.ask_button),
         )  # fmt: skip
         layout.setStretchFactor(self.offered, 1)
@@ -61,25 +61,25 @@ class ChoosePage(QWidget):
         not_offered = [process for process in sample.processes if process.protected_because]
         offered = [process for process in sample.processes if not process.protected_because]
         self.offered.model_of_processes.set_processes(offered)
-        self._not_offered.model_of_processes.set_processes(not_offered)
-        self._not_offered_toggle.setText(f"Not offered ({len(not_offered)})")
+        self.not_offered.model_of_processes.set_processes(not_offered)
+        self.not_offered_toggle.setText(f"Not offered ({len(not_offered)})")
         self._show_sum()
 
     def _make_not_offered(self) -> None:
-        self._not_offered = ProcessTable(REASON_COLUMNS)
-        self._not_offered.setEnabled(False)
-        self._not_offered.setFixedHeight(6 * ROW_PX)
-        self._not_offered.hide()
-        self._not_offered_toggle = QToolButton()
-        self._not_offered_toggle.setCheckable(True)
-        self._not_offered_toggle.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        self._not_offered_toggle.setArrowType(Qt.ArrowType.RightArrow)
-        describe_button(self._not_offered_toggle, "Which processes are never ended from here, and why")
-        self._not_offered_toggle.toggled.connect(self._show_not_offered)
+        self.not_offered = ProcessTable(REASON_COLUMNS)
+        self.not_offered.setEnabled(False)
+        self.not_offered.setFixedHeight(6 * ROW_PX)
+        self.not_offered.hide()
+        self.not_offered_toggle = QToolButton()
+        self.not_offered_toggle.setCheckable(True)
+        self.not_offered_toggle.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.not_offered_toggle.setArrowType(Qt.ArrowType.RightArrow)
+        describe_button(self.not_offered_toggle, "Which processes are never ended from here, and why")
+        self.not_offered_toggle.toggled.connect(self._show_not_offered)
 
     def _show_not_offered(self, shown: bool) -> None:
-        self._not_offered.setVisible(shown)
-        self._not_offered_toggle.setArrowType(Qt.ArrowType.DownArrow if shown else Qt.ArrowType.RightArrow)
+        self.not_offered.setVisible(shown)
+        self.not_offered_toggle.setArrowType(Qt.ArrowType.DownArrow if shown else Qt.ArrowType.RightArrow)
 
     def _show_sum(self) -> None:
         if self._sample is not None:
@@ -103,20 +103,20 @@ class ConsentPage(QWidget):
         self._question.setFont(font)
         self._names = paragraph()
         self._names.setObjectName("secondary")
-        self._explanation = paragraph()
+        self.explanation = paragraph()
         self.agree_button = primary_button("Agree", "Do it")
         self.agree_button.clicked.connect(self.agreed)
         self.back_button = plain_button("Back", "Go back without doing it (Esc)")
         self.back_button.clicked.connect(self.refused)
         stack(
-            self, self._question, self._names, self._explanation, None, button_row(self.back_button, self.agree_button)
+            self, self._question, self._names, self.explanation, None, button_row(self.back_button, self.agree_button)
         )
 
     def ask(self, question: str, names: str, explanation: str, agree: str, *, style: str = "primary") -> None:
         """Put another question; `style` is the style sheet's name for the button that agrees."""
         self._question.setText(question)
         self._names.setText(names)
-        self._explanation.setText(explanation)
+        self.explanation.setText(explanation)
         self.agree_button.setText(agree)
         self.agree_button.setObjectName(style)
         self.agree_button.style().polish(self.agree_button)
@@ -133,14 +133,14 @@ class ProgressPage(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._headline = paragraph()
-        font = self._headline.font()
+        self.headline = paragraph()
+        font = self.headline.font()
         font.setBold(True)
-        self._headline.setFont(font)
-        self._countdown = QProgressBar()
-        self._countdown.setTextVisible(False)
-        self._countdown.setAccessibleName("Time left for them to exit")
-        self._states = _states_table()
+        self.headline.setFont(font)
+        self.countdown = QProgressBar()
+        self.countdown.setTextVisible(False)
+        self.countdown.setAccessibleName("Time left for them to exit")
+        self.states = _states_table()
         self._note = paragraph()
         self._note.setObjectName("secondary")
         self.force_button = plain_button("Force", "Ask about SIGKILL for those that did not exit")
@@ -150,33 +150,33 @@ class ProgressPage(QWidget):
         self.close_button = plain_button("Close", "Close this window; nobody else is asked or forced (Esc)")
         self.close_button.clicked.connect(self.closed)
         stack(
-            self, self._headline, self._countdown, self._states, self._note,
+            self, self.headline, self.countdown, self.states, self._note,
             button_row(self.force_button, self.again_button, self.close_button),
         )  # fmt: skip
 
     def show_sent(self) -> None:
         """Between the consent and the first report."""
-        self._headline.setText("Asking…")
-        self._states.setRowCount(0)
+        self.headline.setText("Asking…")
+        self.states.setRowCount(0)
         self._note.setText("")
         self._show_countdown(0.0)
-        self._countdown.show()
+        self.countdown.show()
         self.force_button.hide()
         self.again_button.hide()
 
     def show_failure(self, message: str) -> None:
         """The release could not go on."""
-        self._headline.setText(message)
-        self._countdown.hide()
+        self.headline.setText(message)
+        self.countdown.hide()
         self._note.setText("")
         self.force_button.hide()
         self.again_button.show()
 
     def show_report(self, report: ReleaseReport) -> None:
         """Show how it stands."""
-        self._headline.setText(words.outcome_text(report) if report.finished else words.waiting_text(report))
+        self.headline.setText(words.outcome_text(report) if report.finished else words.waiting_text(report))
         self._show_countdown(0.0 if report.finished else report.elapsed_s / max(report.deadline_s, 0.1))
-        self._countdown.setVisible(not report.finished)
+        self.countdown.setVisible(not report.finished)
         self._fill_states(report)
         closing = "You may close this window: the wait goes on, and nobody is forced."
         self._note.setText(report.note if report.finished else closing)
@@ -187,24 +187,24 @@ class ProgressPage(QWidget):
         self.again_button.setVisible(report.finished)
 
     def _show_countdown(self, share: float) -> None:
-        self._countdown.setRange(0, 1000)
-        self._countdown.setValue(round(1000 * min(1.0, share)))
+        self.countdown.setRange(0, 1000)
+        self.countdown.setValue(round(1000 * min(1.0, share)))
 
     def _fill_states(self, report: ReleaseReport) -> None:
-        self._states.setRowCount(len(report.results))
+        self.states.setRowCount(len(report.results))
         for row, result in enumerate(report.results):
             texts = (
                 result.name, str(result.identity.pid), format_bytes(result.promised_bytes), words.state_text(result),
             )  # fmt: skip
             for column, text in enumerate(texts):
                 self._set_cell(row, column, text)
-        self._states.resizeRowsToContents()
+        self.states.resizeRowsToContents()
 
     def _set_cell(self, row: int, column: int, text: str) -> None:
-        item = self._states.item(row, column)
+        item = self.states.item(row, column)
         if item is None:
             item = QTableWidgetItem()
-            self._states.setItem(row, column, item)
+            self.states.setItem(row, column, item)
         if item.text() != text:
             item.setText(text)
             item.setToolTip(text)

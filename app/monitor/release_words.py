@@ -97,6 +97,8 @@ def outcome_text(report: ReleaseReport) -> str:
     """The end of a release in one line, as the dialog shows it and as the graph is marked."""
     ended = [result for result in report.results if result.outcome in _ENDED]
     running = [result for result in report.results if result.outcome is StopOutcome.STILL_RUNNING]
+    if all(result.outcome is StopOutcome.ALREADY_GONE for result in report.results):
+        return f"{_who(report.results)} was already gone" if len(ended) == 1 else "All were already gone"
     if ended:
         text = f"{_who(ended)} stopped, {came_back_text(report)}"
         return text + (f"; {_who(running)} did not exit" if running else "")

@@ -76,6 +76,11 @@ class LivePlot(pg.GraphicsView):  # type: ignore[misc]
         """The words that stand instead of a picture; empty while there is one."""
         return self._message
 
+    @property
+    def stale(self) -> str:
+        """Why the picture is grey; empty while it is not."""
+        return self._stale
+
     def set_message(self, text: str) -> None:
         """Show words instead of a picture; empty text brings the picture back."""
         if text != self._message:

@@ -1,4 +1,7 @@
-"""A whole KVScope with a scripted engine that goes into a state and says so: ending_program.py STATE DATA_DIR."""
+"""A whole KVScope with a scripted engine that goes into a state and says so: ending_program.py STATE DATA_DIR.
+
+The state "release" reads from standard input which process it shall ask to exit.
+"""
 
 import sys
 import threading
@@ -7,6 +10,7 @@ from pathlib import Path
 from PySide6.QtCore import QTimer
 
 from app.desktop import Desktop
+from app.gpu.record import MemorySample, ReleaseReport
 from app.opening import prepare
 from app.options import WindowOptions
 from engine.catalog.fetch import Cancelled, FetchCancelledError, FetchProgress, OnProgress
@@ -45,7 +49,9 @@ def main(state: str, data_dir: Path) -> int:
         "generating": lambda: bool(client.open_requests) and texts,
         "downloading": lambda: desktop.models.is_running,
         "dialog": lambda: client.status.state is EngineState.READY,
+        "release": lambda: releasing,
     }
+    releasing: list[ReleaseReport] = []
     texts: list[str] = []
     told: list[str] = []
     client.text_arrived.connect(lambda _id, text, _tokens: texts.append(text))
@@ -56,6 +62,10 @@ def main(state: str, data_dir: Path) -> int:
             client.submit(Request(request_id="a", text="go on"))
         if state == "downloading" and not desktop.models.is_running and not told:
             desktop.models.download_starter()
+        if state == "release" and desktop.side.sampler is not None and not hasattr(look, "victim"):
+            look.victim = int(sys.stdin.readline())  # type: ignore[attr-defined]
+            desktop.side.sampler.sampled.connect(release)
+            desktop.side.sampler.release_progressed.connect(releasing.append)
         if reached[state]() and not told:
             if state == "dialog":
                 desktop.models.open_picker()
@@ -63,12 +73,19 @@ def main(state: str, data_dir: Path) -> int:
             told.append(state)
             print("reached", flush=True)
 
+    def release(sample: MemorySample) -> None:
+        sampler = desktop.side.sampler
+        found = [p.identity for p in sample.processes if p.identity.pid == look.victim]  # type: ignore[attr-defined]
+        if found and sampler is not None and not releasing:
+            sampler.start_release(tuple(found))
+
     def obey() -> None:
         for line in sys.stdin:
             if line.strip() == "close":
                 QTimer.singleShot(0, desktop.window, desktop.window.close)
 
-    threading.Thread(target=obey, daemon=True).start()
+    if state != "release":
+        threading.Thread(target=obey, daemon=True).start()
     timer = QTimer(desktop, interval=10)
     timer.timeout.connect(look)
     desktop.window.painted.connect(timer.start)

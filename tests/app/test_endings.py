@@ -16,8 +16,18 @@ STATES = ["empty", "idle", "loading", "generating", "downloading", "dialog"]
 LIMIT_S = 30  # generous for a busy machine; that it ends by itself at all is what is asserted
 
 
+VICTIM = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+memory = bytearray(64_000_000)
+memory[::4096] = b"x" * len(memory[::4096])
+print("ready", flush=True)
+time.sleep(120)
+"""
+
+
 @contextmanager
-def program(state: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+def program(state: str, folder: Path, first_words: str = "") -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "XDG_CACHE_HOME": str(folder / "cache")}
     command = [sys.executable, "-m", "tests.app.ending_program", state, str(folder)]
     child = subprocess.Popen(
@@ -27,6 +37,9 @@ def program(state: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     with child:
         try:
             assert child.stdout is not None
+            assert child.stdin is not None
+            child.stdin.write(first_words)
+            child.stdin.flush()
             line = child.stdout.readline().strip()
             assert line == "reached", f"{line!r} {child.communicate()[1] if child.poll() is not None else ''}"
             yield child
@@ -62,6 +75,19 @@ def test_it_ends_cleanly(tmp_path: Path, state: str, way: str) -> None:
     log = (tmp_path / "kvscope.log").read_text()
     assert "ERROR" not in log
     assert (tmp_path / "kvscope.crash").read_text() == ""
+
+
+def test_it_ends_while_a_release_waits(tmp_path: Path) -> None:
+    """The process that was asked to exit, and does not, is left alone."""
+    with subprocess.Popen([sys.executable, "-c", VICTIM], stdout=subprocess.PIPE, text=True) as victim:
+        try:
+            assert victim.stdout is not None
+            assert victim.stdout.readline() == "ready\n"
+            with program("release", tmp_path, f"{victim.pid}\n") as child:
+                assert end(child, "SIGTERM") == (0, "")
+            assert victim.poll() is None
+        finally:
+            victim.kill()
 
 
 def test_a_thread_that_never_ends_does_not_keep_the_window(tmp_path: Path) -> None:

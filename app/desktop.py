@@ -93,6 +93,7 @@ class Desktop(QObject):
         """Show the window until all has ended; returns the exit code."""
         signals = SignalWatcher(self)
         signals.arrived.connect(self.shutdown.begin)
+        self.shutdown.ended.connect(self._leave)
         self._hooks.install()
         self.window.show()
         self._opening.application.exec()
@@ -270,4 +271,7 @@ class Desktop(QObject):
     def _on_ended(self, all_ended: bool) -> None:
         self._has_ended = all_ended
         self.window.finish()
+
+    @Slot()
+    def _leave(self) -> None:
         self._opening.application.exit(self._exit_code)

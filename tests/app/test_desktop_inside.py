@@ -1,0 +1,122 @@
+"""What the program remembers and tells, seen from inside."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from pytestqt.qtbot import QtBot
+
+from app.instance import Instance
+from engine.events import EngineState
+from tests.app.desk import Desk, OpenDesk, open_desks
+from tests.app.test_desktop import READ_ONLY_FOLDER
+from tests.fakes.engine import Script
+
+
+@pytest.fixture
+def open_desk(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenDesk]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with open_desks(qtbot, tmp_path) as open_desk:
+        yield open_desk
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF")
+    return str(path)
+
+
+def wait_ready(desk: Desk) -> None:
+    desk.wait(lambda: desk.client.status.state is EngineState.READY)
+
+
+def test_the_last_model_is_loaded_at_the_next_start(open_desk: OpenDesk, model: str) -> None:
+    first = open_desk(model=model)
+    wait_ready(first)
+    first.close()
+    second = open_desk()
+    wait_ready(second)
+    assert second.script.engines[0].info.name == "model.gguf"
+
+
+def test_the_theme_is_kept(open_desk: OpenDesk, tmp_path: Path) -> None:
+    desk = open_desk()
+    actions = {action.data(): action for action in desk.window._theme_group.actions()}
+    actions["dark"].trigger()
+    assert json.loads((tmp_path / "settings.json").read_text())["theme"] == "dark"
+    assert desk.desktop._theme.is_dark
+    desk.close()
+    later = open_desk()
+    assert later.desktop._theme.is_dark
+    later.window.theme_chosen.emit("light")
+    assert not later.desktop._theme.is_dark
+
+
+def test_broken_settings_are_told(open_desk: OpenDesk, tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text("{")
+    desk = open_desk()
+    assert "are broken; the defaults hold" in desk.window.notices.text
+
+
+def test_a_folder_that_cannot_be_written_is_told_and_all_the_rest_works(open_desk: OpenDesk, model: str) -> None:
+    desk = open_desk(model=model, data_dir=READ_ONLY_FOLDER)
+    wait_ready(desk)
+    assert f"The data folder {READ_ONLY_FOLDER} cannot be written" in desk.window.notices.text
+    desk.window.theme_chosen.emit("dark")
+    assert desk.desktop._theme.is_dark
+
+
+def test_settings_that_cannot_be_saved_later_are_told_once(
+    open_desk: OpenDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = open_desk()
+
+    def fail(*_arguments: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("app.preferences.save_settings", fail)
+    desk.window.theme_chosen.emit("dark")
+    assert "could not be saved (disk full)" in desk.window.notices.text
+    desk.window.notices.dismiss()
+    desk.window.theme_chosen.emit("light")
+    assert desk.window.notices.text == ""
+
+
+def test_only_a_dashboard_in_sight_is_watched(open_desk: OpenDesk, model: str) -> None:
+    desk = open_desk(model=model)
+    desk.window.resize(1440, 900)
+    wait_ready(desk)
+    [engine] = desk.script.engines
+    desk.wait(lambda: engine._watched)
+    QTest.keyClick(desk.window, Qt.Key.Key_F9)
+    desk.wait(lambda: not engine._watched)
+    QTest.keyClick(desk.window, Qt.Key.Key_F9)
+    desk.wait(lambda: engine._watched)
+
+
+def test_a_dead_engine_is_told_and_another_model_can_be_loaded(open_desk: OpenDesk, model: str) -> None:
+    script = Script(step_error=(1, RuntimeError("broken")), cancel_error=SystemExit())
+    desk = open_desk(script, model=model)
+    wait_ready(desk)
+    from engine.requests import Request
+
+    desk.client.submit(Request(request_id="a", text="hello"))
+    desk.wait(lambda: desk.client.status.state is EngineState.FAILED)
+    assert any("thread ended unexpectedly" in text for text in desk.texts)
+    script.step_error = script.cancel_error = None
+    script.engines.clear()
+    desk.desktop.models.load_path(model)
+    wait_ready(desk)
+
+
+def test_a_second_start_brings_the_window_to_the_front(open_desk: OpenDesk, tmp_path: Path) -> None:
+    desk = open_desk()
+    desk.window.showMinimized()
+    second = Instance(tmp_path)
+    assert not second.claim()
+    desk.desktop._opening.instance.raise_asked.emit()
+    desk.wait(lambda: not desk.window.isMinimized())

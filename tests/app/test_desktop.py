@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from PySide6.QtGui import QImage
+from PySide6.QtGui import QColor, QImage
 
 from engine.errors import EngineError
 
@@ -81,6 +81,34 @@ def test_a_screenshot_of_a_model_that_does_not_load_says_so(tmp_path: Path) -> N
     assert done.stderr.startswith("kvscope: ")
     assert done.stderr.count("\n") == 1
     assert picture.exists()
+
+
+def test_a_scenario_is_played_before_the_picture_is_taken(tmp_path: Path, model: Path) -> None:
+    words = ["--data-dir", str(tmp_path), "-m", str(model), "--screenshot"]
+    pictures = [tmp_path / name for name in ("idle.png", "played.png")]
+    assert start(tmp_path, *words, str(pictures[0])).returncode == 0
+    done = start(tmp_path, *words, str(pictures[1]), "--scenario", "slots")
+    assert (done.returncode, done.stderr) == (0, "")
+    decode = QColor("#4477aa").rgb()
+    images = [QImage(str(picture)) for picture in pictures]
+    bars = [
+        sum(image.pixel(x, y) == decode for x in range(900, 1400, 2) for y in range(660, 800, 2)) for image in images
+    ]
+    assert bars[0] == 0
+    assert bars[1] > 10, "the steps of the scenario are not in the picture"
+
+
+def test_a_scenario_without_a_model_says_so(tmp_path: Path) -> None:
+    picture = tmp_path / "window.png"
+    done = start(tmp_path, "--data-dir", str(tmp_path), "--scenario", "seed", "--screenshot", str(picture))
+    assert done.returncode == 1
+    assert "The scenario was not played: there is no model." in done.stderr
+
+
+def test_an_unknown_scenario_is_refused_with_the_names(tmp_path: Path) -> None:
+    done = start(tmp_path, "--data-dir", str(tmp_path), "--scenario", "nonsense", fake=False)
+    assert done.returncode == 2
+    assert "choose slots or seed" in done.stderr
 
 
 def test_without_a_display_a_window_is_refused_with_a_sentence(tmp_path: Path) -> None:

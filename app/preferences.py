@@ -38,7 +38,9 @@ class Preferences(QObject):
     def engine_config(self, model: str) -> EngineConfig:
         """How a model is to be loaded."""
         settings = self._settings
-        return EngineConfig(model=model, dtype=settings.dtype, device=settings.device, threads=settings.threads)
+        return EngineConfig(
+            model=model, dtype=settings.dtype, device=settings.device, threads=settings.threads, reserved_cores=1
+        )
 
     def change(self, settings: Settings) -> None:
         """These hold from now on."""

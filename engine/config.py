@@ -24,6 +24,7 @@ class EngineConfig:
         max_num_batched_tokens: token budget of one step.
         prefix_caching: reuse blocks of equal prefixes.
         threads: CPU threads of the engine.
+        reserved_cores: physical cores left to others when `threads` is not given (the window keeps one).
         own_limit_fraction: the largest share of the device this process may hold.
         random_weights: build this shape with random weights instead of reading a model ("qwen3-0.6b").
     """
@@ -39,6 +40,7 @@ class EngineConfig:
     max_num_batched_tokens: int = 256
     prefix_caching: bool = True
     threads: int | None = None
+    reserved_cores: int = 0
     own_limit_fraction: float | None = None
     random_weights: str | None = None
 
@@ -48,6 +50,8 @@ class EngineConfig:
             raise UsageError(f"The block size is {size}; it must be 16, 32, 64, 128 or 256 tokens.")
         if self.num_kv_blocks is not None and self.num_kv_blocks < 1:
             raise UsageError(f"{self.num_kv_blocks} KV blocks were asked for; at least 1 is needed.")
+        if self.threads is not None and self.threads < 1:
+            raise UsageError(f"{self.threads} CPU threads were asked for; at least 1 is needed.")
         if self.max_num_seqs < 1:
             raise UsageError(f"{self.max_num_seqs} slots were asked for; at least 1 is needed.")
         if self.max_num_batched_tokens < self.max_num_seqs:

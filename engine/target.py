@@ -1,6 +1,5 @@
 """Where and in which number format to compute, and what that device's memory allows: the snapshot to plan from."""
 
-import os
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +8,7 @@ from engine.architecture import ModelArchitecture
 from engine.cache.kv_cache import block_bytes
 from engine.config import EngineConfig
 from engine.errors import UsageError
-from engine.memory.measure import cpu_cache_room_bytes, system_total_bytes
+from engine.memory.measure import cpu_cache_room_bytes, physical_cores, system_total_bytes
 from engine.memory.plan import MemoryPlan, MemorySnapshot, plan
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
@@ -40,7 +39,7 @@ def choose_target(config: EngineConfig) -> Target:
         UsageError: an unknown dtype, or a device that is not there.
     """
     if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
-        threads = config.threads or os.cpu_count() or 1
+        threads = config.threads or max(physical_cores() - config.reserved_cores, 1)
         torch.set_num_threads(threads)
         name = f"CPU, {threads} thread{'s' if threads > 1 else ''}"
         return Target(torch.device("cpu"), _dtype(config, _best_cpu_dtype()), name)

@@ -16,6 +16,7 @@ Model = Annotated[
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 Dtype = Annotated[str, typer.Option("--dtype", help="auto, bfloat16, float16 or float32.")]
+Threads = Annotated[int | None, typer.Option("--threads", help="CPU threads; all physical cores by default.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything measured to FILE.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -31,6 +32,7 @@ def _chat(
     seed: Annotated[int | None, typer.Option("--seed", help="The same seed gives the same draws.")] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
+    threads: Threads = None,
 ) -> int:
     """Answer a prompt in the terminal, streaming; without a prompt, hold a conversation."""
     from engine.requests import SamplingParams
@@ -39,7 +41,7 @@ def _chat(
     path = model_path(model)
     from engine.cli.chat import chat
 
-    return chat(EngineConfig(model=str(path), device=device, dtype=dtype), prompt, system, sampling)
+    return chat(EngineConfig(model=str(path), device=device, dtype=dtype, threads=threads), prompt, system, sampling)
 
 
 @app.command("demo")
@@ -50,18 +52,19 @@ def _demo(
     block_size: Annotated[int | None, typer.Option("--block-size", help="Tokens in a block: 16, 32, ... 256.")] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
+    threads: Threads = None,
     json_file: JsonFile = None,
 ) -> int:
     """Play a scenario on the real engine: 40 requests on 8 slots, or the experiment with ten requests."""
     from engine.trace.scenarios import scenario
 
     chosen = scenario(name)
-    base = EngineConfig(device=device, dtype=dtype)
+    base = EngineConfig(device=device, dtype=dtype, threads=threads)
     chosen.configure(base, block_size=block_size, num_kv_blocks=kv_blocks)  # wrong numbers before a download
     path = model_path(model)
     from engine.cli.demo import demo
 
-    config = EngineConfig(model=str(path), device=device, dtype=dtype)
+    config = EngineConfig(model=str(path), device=device, dtype=dtype, threads=threads)
     return demo(chosen, chosen.configure(config, block_size=block_size, num_kv_blocks=kv_blocks), json_file)
 
 
@@ -74,6 +77,7 @@ def _bench(
     ] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
+    threads: Threads = None,
     json_file: JsonFile = None,
 ) -> int:
     """Measure the engine; `cpu` prints transformers' figures beside ours, from the same run."""
@@ -86,7 +90,9 @@ def _bench(
     from engine.bench.run import bench
 
     return bench(
-        workload, EngineConfig(model=path, random_weights=random_weights, device=device, dtype=dtype), json_file
+        workload,
+        EngineConfig(model=path, random_weights=random_weights, device=device, dtype=dtype, threads=threads),
+        json_file,
     )
 
 
@@ -98,6 +104,7 @@ def _plan(
     ] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
+    threads: Threads = None,
     as_json: AsJson = False,
 ) -> int:
     """Say how many KV blocks fit, what limits them, and what would help."""
@@ -105,7 +112,7 @@ def _plan(
 
     if snapshot is not None:
         return plan_snapshot(snapshot, as_json=as_json)
-    config = EngineConfig(model=str(model_path(model)), device=device, dtype=dtype)
+    config = EngineConfig(model=str(model_path(model)), device=device, dtype=dtype, threads=threads)
     return plan_machine(config, as_json=as_json)
 
 

@@ -4,6 +4,7 @@ On a CPU there is no allocator peak to measure, and memory that was promised too
 by formula, and at most a quarter of what is available for the cache, whose pages are touched only when used.
 """
 
+import os
 from pathlib import Path
 
 _CPU_SHARE = 4  # one part in this many of the available memory may become cache
@@ -11,6 +12,24 @@ _CGROUP_LIMITS = (
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
     (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
 )
+
+
+def physical_cores() -> int:
+    """Physical cores that this process may run on.
+
+    Two threads on one core share its matrix unit, and one that waits for a busy core holds up the whole team.
+    """
+    allowed = os.sched_getaffinity(0)
+    cores = {_core_of(cpu) for cpu in allowed}
+    return len(cores)
+
+
+def _core_of(cpu: int) -> str:
+    """The core's first CPU as the kernel lists its threads; the CPU itself where it does not."""
+    try:
+        return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
+    except OSError:
+        return str(cpu)
 
 
 def system_total_bytes() -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from PySide6.QtCore import Slot
 
+from app.monitor.rhythm import Rhythm
 from app.plots.block_history import USED_COLOUR, BlockHistory
 from app.plots.block_map import BlockMapPlot
 from app.plots.colours import ColourBook
@@ -14,7 +15,6 @@ from app.widgets import Card
 from engine.events import BlockMap, StepStats
 
 PERIOD_S = 0.2
-FRAME_SLACK_S = 0.03  # timers fire a little early or late
 
 
 class BlocksPanel(Card):
@@ -31,10 +31,9 @@ class BlocksPanel(Card):
         self._theme = theme
         self._colours = colours
         self._name_of = name_of
-        self._clock = clock
         self._map: BlockMap | None = None
         self._words_are_old = False
-        self._due_s = -float("inf")
+        self._rhythm = Rhythm(PERIOD_S, clock)
         self.history = BlockHistory(theme, clock)
         self.history.setAccessibleName("KV blocks used and cached over the last 120 seconds")
         self.map = BlockMapPlot(theme, colours, name_of)
@@ -82,8 +81,7 @@ class BlocksPanel(Card):
 
     def refresh(self) -> None:
         """Draw what came, at most five times a second: blocks change slowly and their map is large."""
-        if self.needs_drawing and self._clock() >= self._due_s:
-            self._due_s = self._clock() + PERIOD_S - FRAME_SLACK_S
+        if self.needs_drawing and self._rhythm.take_turn():
             self.history.refresh()
             self.map.refresh()
             if self._map is not None and self._words_are_old:

@@ -74,7 +74,7 @@ class Dashboard(QWidget):
         self.sequence_colours: ColourBook[str] = ColourBook(SEQUENCE_COLOURS)
         self.memory = MemoryPanel(theme)
         self.blocks = BlocksPanel(theme, self.sequence_colours, name_of or ShortNames(), clock)
-        self.steps = StepsPanel(theme)
+        self.steps = StepsPanel(theme, clock)
         self.dialog = ReleaseDialog(self)
         self._lay_out()
         self._make_timers()

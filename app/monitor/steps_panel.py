@@ -1,22 +1,29 @@
 """Graph 3: the card with the tokens of each step, and the sequences that ran and waited."""
 
+import time
+from collections.abc import Callable
+
 from PySide6.QtCore import Slot
 
+from app.monitor.rhythm import Rhythm
 from app.plots.legend import Entry, Legend, Swatch
 from app.plots.step_bars import RUNNING_COLOUR, WAITING_COLOUR, QueueStrip, StepBars, StepSeries
 from app.theme import DECODE_COLOUR, PREFILL_COLOUR, Theme
 from app.widgets import Card
 from engine.events import StepStats
 
+WORDS_PERIOD_S = 0.25
+
 
 class StepsPanel(Card):
     """Shows steps."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self, theme: Theme, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__("Batching steps")
         self._theme = theme
         self._preempted = 0
         self._words_are_old = False
+        self._rhythm = Rhythm(WORDS_PERIOD_S, clock)
         self._newest: StepStats | None = None
         self._series = StepSeries()
         self.bars = StepBars(theme, self._series)
@@ -68,8 +75,9 @@ class StepsPanel(Card):
             self.queue.mark_dirty()
 
     def refresh(self) -> None:
-        """Draw what came."""
-        if self._newest is not None and self._words_are_old and self.bars.is_seen:
+        """Draw what came; numbers that change faster than four times a second cannot be read."""
+        words_due = self._words_are_old and self.bars.is_seen and self._rhythm.take_turn()
+        if self._newest is not None and words_due:
             self._words_are_old = False
             self.values.setText(values_text(self._newest, self._preempted))
             self.legend.set_entries(self._entries(self._newest))

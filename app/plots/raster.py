@@ -29,7 +29,7 @@ def stack_tops(values: Floats, scale: float, height_px: int, least_px: int = 0) 
         least_px: a band that is there at all has at least this height, so that one token can be seen.
     """
     # Rounding the sums (not the parts) keeps the whole at its true height.
-    sums = np.cumsum(np.nan_to_num(values), axis=0)
+    sums = np.cumsum(np.where(np.isnan(values), 0.0, values), axis=0)
     tops = np.rint(sums * scale).astype(np.int64)
     if least_px:
         for band in range(len(tops)):
@@ -57,9 +57,11 @@ def hatch(picture: Pixels, number: int) -> None:
 
 def widen(picture: Pixels, bar_px: int, width_px: int) -> Pixels:
     """Each column as a bar of `bar_px`, the last pixel of it empty, in a picture of `width_px`."""
-    wide = np.repeat(picture, bar_px, axis=1)[:, :width_px]
+    wide = np.full((len(picture), width_px), PAPER, dtype=np.uint8)
+    bars = np.repeat(picture, bar_px, axis=1)[:, :width_px]
+    wide[:, : bars.shape[1]] = bars
     wide[:, bar_px - 1 :: bar_px] = PAPER
-    return np.pad(wide, ((0, 0), (0, width_px - wide.shape[1])))
+    return wide
 
 
 @dataclass(frozen=True, slots=True)

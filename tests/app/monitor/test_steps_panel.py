@@ -3,12 +3,18 @@ from pytestqt.qtbot import QtBot
 
 from app.monitor.steps_panel import StepsPanel
 from app.theme import Theme
+from tests.fakes.clock import FakeClock
 from tests.fakes.memory import step
 
 
 @pytest.fixture
-def panel(qtbot: QtBot, theme: Theme) -> StepsPanel:
-    panel = StepsPanel(theme)
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def panel(qtbot: QtBot, theme: Theme, clock: FakeClock) -> StepsPanel:
+    panel = StepsPanel(theme, clock)
     panel.resize(500, 200)
     qtbot.addWidget(panel)
     panel.show()
@@ -25,7 +31,7 @@ def test_values_and_legend(panel: StepsPanel) -> None:
     assert panel.legend.hidden == ()
 
 
-def test_words_come_back_with_another_model(panel: StepsPanel) -> None:
+def test_words_come_back_with_another_model(panel: StepsPanel, clock: FakeClock) -> None:
     panel.on_steps((step(1, preempted=5),))
     panel.refresh()
     panel.show_words("Nothing computed yet.")
@@ -34,6 +40,7 @@ def test_words_come_back_with_another_model(panel: StepsPanel) -> None:
     assert not panel.queue.isVisible()
     assert panel.values.text() == ""
     panel.on_steps((step(1),))
+    clock.advance(1)
     panel.refresh()
     assert panel.values.text() == "step 1 · 1 running · 0 waiting · 0 preempted"
     assert panel.queue.isVisible()

@@ -214,5 +214,7 @@ class Dashboard(QWidget):
     def check_age(self) -> None:
         """Grey the memory graph when its newest sample is old."""
         sample = self.memory.plot.history.sample
-        if sample is not None and self._clock() - sample.time_s > STALE_AFTER_S:
+        if sample is None or not self.memory.plot.is_seen:
+            return  # nobody looks, so the sampler has good reason to be slow
+        if self._clock() - sample.time_s > STALE_AFTER_S:
             self.memory.show_age(self._clock() - sample.time_s, self._trouble)

@@ -4,6 +4,7 @@ Every byte that is used stands in exactly one band: the driver's reserve, the sm
 ones each, our own process, shared memory, and what nobody in the list accounts for.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -102,10 +103,19 @@ class MemoryHistory:
         others = (self._series.total(self._start_s) - rows.sum(axis=0)).clip(min=0)
         rows = np.insert(rows, 1, others, axis=0)
         keys = (BandRole.DRIVER, BandRole.OTHERS, *named[1:])
-        bands = tuple(Band(key, self._name(key), float(row[-1])) for key, row in zip(keys, rows, strict=True))
+        names = self._distinct_names(keys)
+        bands = tuple(Band(key, name, float(row[-1])) for key, name, row in zip(keys, names, rows, strict=True))
         sums = np.cumsum(rows, axis=0).clip(max=self._sample.total_bytes)
         within_total = np.diff(sums, axis=0, prepend=0)
         return bands, interpolate(times, within_total, at, GAP_S)
+
+    def _distinct_names(self, keys: Sequence[BandKey]) -> list[str]:
+        """The names of bands, with the PID where two have the same."""
+        names = [self._name(key) for key in keys]
+        return [
+            f"{name} ({key.pid})" if isinstance(key, ProcessIdentity) and names.count(name) > 1 else name
+            for key, name in zip(keys, names, strict=True)
+        ]
 
     def _name(self, key: BandKey) -> str:
         return key.value if isinstance(key, BandRole) else self._names.get(key, f"PID {key.pid}")

@@ -117,3 +117,11 @@ def test_before_the_first_sample() -> None:
     bands, values = MemoryHistory().read(np.array([1.0, 2.0]))
     assert bands == ()
     assert values.shape == (0, 2)
+
+
+def test_processes_of_the_same_name_are_told_apart_by_their_pid() -> None:
+    history = MemoryHistory()
+    history.push(sample(0, [process("python", 5, GIB), process("python", 6, GIB), process("zed", 7, GIB)]))
+    bands, _ = history.read(np.array([0.0]))
+    names = [band.name for band in bands if isinstance(band.key, ProcessIdentity)]
+    assert names == ["python (5)", "python (6)", "zed"]

@@ -71,11 +71,18 @@ class SamplerThread(QThread):
 
     def start_release(self, identities: tuple[ProcessIdentity, ...]) -> None:
         """Ask these to exit, as the user has agreed."""
-        self.post(StartRelease(identities))
+        self._post_or_tell(StartRelease(identities))
 
     def kill(self, identities: tuple[ProcessIdentity, ...]) -> None:
         """End those that did not exit, as the user has agreed a second time."""
-        self.post(Kill(identities))
+        self._post_or_tell(Kill(identities))
+
+    def _post_or_tell(self, command: SamplerCommand) -> None:
+        """What a dead sampler cannot do must be said, or somebody waits for ever."""
+        if self.isRunning():
+            self.post(command)
+        else:
+            self.release_failed.emit("Nothing was done: nobody looks at the memory now. Press “Look again” first.")
 
     def stop(self) -> None:
         """Ask it to end; `finished` follows within a fraction of a second."""

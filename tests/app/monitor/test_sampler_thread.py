@@ -120,7 +120,8 @@ def test_a_crash_is_told_and_it_can_be_started_again(
     assert failed.args is not None
     assert "OSError: boom" in failed.args[0]
     assert probe.closed
-    sampler.start_release((LLAMA.identity,))  # asked of a dead sampler: forgotten, not done late
+    with qtbot.waitSignal(sampler.release_failed):  # a dead sampler says that it cannot, and does not do it late
+        sampler.start_release((LLAMA.identity,))
     probe.error = None
     with qtbot.waitSignal(sampler.sampled):
         sampler.start_sampling()

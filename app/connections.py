@@ -19,7 +19,10 @@ if TYPE_CHECKING:  # they bring pyqtgraph, which must not be loaded before the f
 def connect_models(header: ModelHeader, models: ModelController, client: EngineClient) -> None:
     """The line above the chat."""
     header.picker_asked.connect(models.open_picker)
+    header.cancel_asked.connect(models.cancel)
+    models.load_begun.connect(header.on_load_begun)
     client.status_changed.connect(header.on_status)
+    client.load_progressed.connect(header.on_load_progress)
 
 
 def connect_status_line(line: StatusLine, client: EngineClient) -> None:

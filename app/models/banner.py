@@ -12,7 +12,6 @@ from app.models.wording import describe_fetch
 from app.widgets import Card
 from engine.catalog.fetch import FetchProgress
 from engine.catalog.starter import STARTER
-from engine.events import LoadProgress
 
 WELCOME = (
     "KVScope runs a language model on this machine. The starter model is small, answers on any processor, and is kept "
@@ -21,7 +20,7 @@ WELCOME = (
 
 
 class ModelBanner(Card):
-    """States: welcome, fetching, loading, failed. Hidden while a model is ready."""
+    """States: welcome, fetching, failed. Hidden while a model is ready or loading."""
 
     download_asked = Signal()
     file_asked = Signal()
@@ -71,10 +70,6 @@ class ModelBanner(Card):
         fraction = progress.done_bytes / progress.total_bytes if progress.total_bytes else 0.0
         text = f"Fetching {STARTER.title} ({STARTER.licence})."
         self._show(f"{progress.stage}…", describe_fetch(progress, elapsed_s), text, fraction=fraction)
-
-    def show_loading(self, name: str, progress: LoadProgress) -> None:
-        """A model is being loaded."""
-        self._show("Loading…", f"{progress.fraction:.0%}", f"{name}: {progress.stage}", fraction=progress.fraction)
 
     def show_failure(self, title: str, message: str, details: str) -> None:
         """Something did not work; the other ways stay open."""

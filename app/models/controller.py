@@ -19,7 +19,7 @@ from engine.catalog.fetch import FetchProgress
 from engine.catalog.local import ModelFolders, display_name, list_models
 from engine.catalog.starter import fetch_starter, starter_path
 from engine.config import EngineConfig
-from engine.events import EngineState, EngineStatus, LoadProgress
+from engine.events import EngineState, EngineStatus
 
 Configure = Callable[[str], EngineConfig]
 """Makes the engine's configuration for a model's path from the settings in force."""
@@ -29,10 +29,12 @@ class ModelController(QObject):
     """Loads, fetches and unloads.
 
     Signals:
+        load_begun: name of a model that is going to be loaded.
         model_ready: path of a model that has just been loaded: worth remembering.
         settled: a load, a fetch or the decision to do neither has come to its end.
     """
 
+    load_begun = Signal(str)
     model_ready = Signal(str)
     settled = Signal()
 
@@ -56,7 +58,6 @@ class ModelController(QObject):
         self._wanted: Path | None = None
         self._closing = False
         client.status_changed.connect(self.on_status)
-        client.load_progressed.connect(self.on_load_progress)
         banner.download_asked.connect(self.download_starter)
         banner.file_asked.connect(self.open_file)
         banner.folder_asked.connect(self.open_folder)
@@ -86,6 +87,7 @@ class ModelController(QObject):
     def load(self, path: Path) -> None:
         """Load a model instead of whatever there is."""
         self._wanted = path
+        self.load_begun.emit(self._name)
         self._client.load_model(self._configure(str(path)))
 
     def stop(self) -> None:
@@ -174,18 +176,13 @@ class ModelController(QObject):
                 if self._wanted is not None:
                     self.model_ready.emit(str(self._wanted))
             case EngineState.LOADING:
-                self._banner.show_loading(self._name, LoadProgress("starting", 0.0))
+                self._banner.hide()
                 return
             case EngineState.FAILED:
                 self._banner.show_failure(f"{self._name} cannot be used", status.message, status.details)
             case EngineState.EMPTY:
                 self._banner.show_welcome()
         self.settled.emit()
-
-    @Slot(object)
-    def on_load_progress(self, progress: LoadProgress) -> None:
-        """Show how far a load has come."""
-        self._banner.show_loading(self._name, progress)
 
     @property
     def _name(self) -> str:

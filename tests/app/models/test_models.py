@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QAbstractButton, QDialog, QFileDialog, QLabel, QLi
 from pytestqt.qtbot import QtBot
 
 from app.bridge.engine_client import EngineClient
+from app.connections import connect_models
 from app.models.banner import ModelBanner
 from app.models.controller import ModelController
 from app.models.header import ModelHeader
@@ -56,7 +57,7 @@ class Desk:
         self.controller = ModelController(
             self.client, self.banner, self.folders, lambda model: EngineConfig(model=model), fetch=self.fetch
         )
-        self.client.status_changed.connect(self.header.on_status)
+        connect_models(self.header, self.controller, self.client)
         self.ready: list[str] = []
         self.controller.model_ready.connect(self.ready.append)
         for widget in (self.banner, self.header):
@@ -66,6 +67,10 @@ class Desk:
     @property
     def text(self) -> str:
         return " | ".join(label.text() for label in self.banner.findChildren(QLabel) if label.isVisible())
+
+    @property
+    def header_texts(self) -> list[str]:
+        return [label.text() for label in self.header.findChildren(QLabel)]
 
     @property
     def buttons(self) -> list[str]:
@@ -155,13 +160,18 @@ def test_offline_the_sentence_and_the_other_ways_stay(qtbot: QtBot, desk: Desk, 
 
 
 def test_loading_shows_progress_and_can_be_cancelled(qtbot: QtBot, desk: Desk, gguf: Path) -> None:
+    height = desk.header.height()
     desk.script.load_gate = threading.Event()
     desk.controller.load(gguf)
-    qtbot.waitUntil(lambda: "mine.gguf: Reading weights" in desk.text and "50%" in desk.text)
-    assert desk.buttons == ["Cancel"]
+    qtbot.waitUntil(lambda: "50% · Reading weights" in desk.header_texts)
+    assert "Loading mine.gguf…" in desk.header_texts
+    assert not desk.banner.isVisible()
+    assert desk.header.height() == height, "nothing below may move"
+    [cancel] = [button for button in desk.header.findChildren(QPushButton) if button.text() == "Cancel"]
     with qtbot.waitSignal(desk.controller.settled):
-        desk.click("Cancel")
+        cancel.click()
     assert desk.buttons == CHOICES
+    assert not cancel.isVisible()
     assert desk.ready == []
 
 
@@ -282,10 +292,9 @@ def test_every_button_has_a_name_and_a_tooltip(desk: Desk, make_picker: Callable
 
 def test_the_header_says_what_answers(qtbot: QtBot, desk: Desk) -> None:
     desk.header.on_status(EngineStatus(EngineState.READY, model_info()))
-    texts = [label.text() for label in desk.header.findChildren(QLabel)]
-    assert texts == ["Fake-135M", "bfloat16 · CPU, 2 threads · gather + SDPA"]
+    assert desk.header_texts == ["Fake-135M", "bfloat16 · CPU, 2 threads · gather + SDPA"]
     desk.header.on_status(EngineStatus(EngineState.EMPTY))
-    assert [label.text() for label in desk.header.findChildren(QLabel)] == ["No model", ""]
+    assert desk.header_texts == ["No model", ""]
     with qtbot.waitSignal(desk.header.picker_asked):
-        [button] = desk.header.findChildren(QPushButton)
+        [button] = [button for button in desk.header.findChildren(QPushButton) if button.text() == "Model…"]
         button.click()

@@ -158,6 +158,12 @@ def style_sheet(colours: Colours) -> str:
     }}
     QSplitter::handle {{ background: transparent; }}
     QSplitter::handle:hover {{ background: {c.line}; }}
+    QTabBar::tab {{
+        background: transparent; color: {c.secondary}; border: none; border-bottom: 2px solid transparent;
+        padding: 5px 12px;
+    }}
+    QTabBar::tab:hover {{ color: {c.text}; }}
+    QTabBar::tab:selected {{ color: {c.text}; border-bottom-color: {c.accent}; }}
     QScrollArea {{ background: transparent; border: none; }}
     QTextBrowser {{ background: transparent; border: none; }}
     QStatusBar {{ color: {c.secondary}; }}

@@ -124,11 +124,14 @@ def style_sheet(colours: Colours) -> str:
     QLabel#secondary {{ color: {c.secondary}; }}
     QLabel#error {{ color: {c.error}; }}
     QFrame#userMessage {{ background: {c.user_message}; border-radius: {CARD_RADIUS_PX}px; }}
+    QFrame#errorMessage {{ background: {c.card}; border: 1px solid {c.error}; border-radius: {CARD_RADIUS_PX}px; }}
     QPushButton, QToolButton {{
         background: {c.card}; color: {c.text}; border: 1px solid {c.line}; border-radius: {BUTTON_RADIUS_PX}px;
         padding: 5px 12px;
     }}
     QToolButton {{ padding: 3px 6px; }}
+    QToolButton#quiet {{ background: transparent; color: {c.secondary}; border-color: transparent; }}
+    QToolButton#quiet:hover, QToolButton#quiet:focus {{ color: {c.text}; border-color: {c.line}; }}
     QPushButton:hover, QToolButton:hover {{ border-color: {c.accent}; }}
     QPushButton:focus, QToolButton:focus {{ border-color: {c.accent}; }}
     QPushButton:pressed {{ background: {c.background}; }}
@@ -178,6 +181,7 @@ def style_sheet(colours: Colours) -> str:
     QScrollBar:vertical {{ background: transparent; width: 10px; margin: 0; }}
     QScrollBar::handle:vertical {{ background: {c.line}; border-radius: 4px; min-height: 24px; margin: 1px; }}
     QScrollBar::handle:vertical:hover {{ background: {c.secondary}; }}
+    QScrollBar::handle:vertical:disabled {{ background: transparent; }}
     QScrollBar:horizontal {{ background: transparent; height: 10px; margin: 0; }}
     QScrollBar::handle:horizontal {{ background: {c.line}; border-radius: 4px; min-width: 24px; margin: 1px; }}
     QScrollBar::add-line, QScrollBar::sub-line {{ width: 0; height: 0; }}

@@ -1,0 +1,348 @@
+"""The left pane: begins, finds, renames and deletes conversations. Keeps nothing that the controller does not know."""
+
+from enum import IntEnum
+from typing import Any
+
+from PySide6.QtCore import (
+    QAbstractListModel,
+    QItemSelectionModel,
+    QModelIndex,
+    QPersistentModelIndex,
+    QPoint,
+    QRectF,
+    QSize,
+    Qt,
+    QTimer,
+    Slot,
+)
+from PySide6.QtGui import QKeySequence, QPainter, QShortcut
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QListView,
+    QMenu,
+    QPushButton,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.chat.controller import ChatController
+from app.chat.conversation import Conversation
+from app.widgets import ElidedLabel
+
+SEARCH_DELAY_MS = 150
+UNDO_MS = 10_000
+DOT_PX = 7
+PADDING_PX = 9
+ROW_PX = 32
+
+Index = QModelIndex | QPersistentModelIndex
+
+
+class Role(IntEnum):
+    """What the list's model knows beside the title."""
+
+    ID = Qt.ItemDataRole.UserRole
+    RUNNING = Qt.ItemDataRole.UserRole + 1
+
+
+class ConversationModel(QAbstractListModel):
+    """The conversations that match the search, the newest first."""
+
+    def __init__(self, controller: ChatController, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._controller = controller
+        self._search = ""
+        self._rows: list[Conversation] = []
+        controller.conversations_changed.connect(self.refresh)
+        controller.running_changed.connect(self._on_running_changed)
+        self.refresh()
+
+    def rowCount(self, parent: Index | None = None) -> int:
+        """How many match."""
+        return 0 if parent is not None and parent.isValid() else len(self._rows)
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        """Title, id, and whether an answer is being written."""
+        conversation = self._rows[index.row()]
+        running = self._controller.is_running(conversation.id)
+        match role:
+            case Qt.ItemDataRole.DisplayRole | Qt.ItemDataRole.EditRole:
+                return conversation.title
+            case Qt.ItemDataRole.ToolTipRole | Qt.ItemDataRole.AccessibleTextRole:
+                return f"{conversation.title}, being answered" if running else conversation.title
+            case Role.ID:
+                return conversation.id
+            case Role.RUNNING:
+                return running
+            case _:
+                return None
+
+    def flags(self, index: Index) -> Qt.ItemFlag:
+        """Rows are renamed in place."""
+        return super().flags(index) | Qt.ItemFlag.ItemIsEditable
+
+    def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
+        """Rename."""
+        if role != Qt.ItemDataRole.EditRole:
+            return False
+        self._controller.rename(self._rows[index.row()].id, str(value))
+        return True
+
+    def set_search(self, text: str) -> None:
+        """Show only what contains `text`."""
+        self._search = text.strip()
+        self.refresh()
+
+    def index_of(self, conversation_id: str) -> QModelIndex:
+        """Where a conversation stands; invalid when it is not shown."""
+        for row, conversation in enumerate(self._rows):
+            if conversation.id == conversation_id:
+                return self.index(row)
+        return QModelIndex()
+
+    @Slot()
+    def refresh(self) -> None:
+        """Ask the controller again."""
+        rows = list(self._controller.conversations)
+        if self._search:
+            found = self._controller.search(self._search)
+            rows = [row for row in rows if row.id in found]
+        if [row.id for row in rows] == [row.id for row in self._rows]:
+            self._rows = rows
+            self.dataChanged.emit(self.index(0), self.index(len(rows) - 1))
+            return
+        self.beginResetModel()
+        self._rows = rows
+        self.endResetModel()
+
+    @Slot(str)
+    def _on_running_changed(self, conversation_id: str) -> None:
+        index = self.index_of(conversation_id)
+        if index.isValid():
+            self.dataChanged.emit(index, index)
+
+
+class ConversationDelegate(QStyledItemDelegate):
+    """A title, and a dot at the right while an answer is being written."""
+
+    def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:
+        """One row."""
+        return QSize(super().sizeHint(option, index).width(), ROW_PX)
+
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
+        """The style draws the row, we draw what is in it."""
+        self.initStyleOption(option, index)
+        title, option.text = option.text, ""
+        style = option.widget.style()
+        style.drawControl(QStyle.ControlElement.CE_ItemViewItem, option, painter, option.widget)
+        running = bool(index.data(Role.RUNNING))
+        inner = option.rect.adjusted(PADDING_PX, 0, -PADDING_PX - (DOT_PX + 8 if running else 0), 0)
+        painter.save()
+        painter.setPen(option.palette.text().color())
+        text = option.fontMetrics.elidedText(title, Qt.TextElideMode.ElideRight, inner.width())
+        painter.drawText(inner, int(Qt.AlignmentFlag.AlignVCenter), text)
+        if running:
+            self._paint_dot(painter, option)
+        painter.restore()
+
+    def _paint_dot(self, painter: QPainter, option: QStyleOptionViewItem) -> None:
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(option.palette.text())
+        x = option.rect.right() - PADDING_PX - DOT_PX
+        painter.drawEllipse(QRectF(x, option.rect.center().y() - DOT_PX / 2 + 0.5, DOT_PX, DOT_PX))
+
+
+class UndoBar(QFrame):
+    """Says what was deleted and offers it back for a while."""
+
+    def __init__(self, controller: ChatController) -> None:
+        super().__init__()
+        self.setObjectName("card")
+        self._controller = controller
+        self._deleted: Conversation | None = None
+        self._label = ElidedLabel()
+        undo = QPushButton("Undo")
+        undo.setAccessibleName("Undo deleting")
+        undo.setToolTip("Bring the conversation back")
+        undo.clicked.connect(self.undo)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(10, 6, 6, 6)
+        row.addWidget(self._label, 1)
+        row.addWidget(undo)
+        self._timer = QTimer(self, singleShot=True, interval=UNDO_MS)
+        self._timer.timeout.connect(self.hide)
+        self.hide()
+
+    def offer(self, conversation: Conversation) -> None:
+        """A conversation was deleted."""
+        self._deleted = conversation
+        self._label.setText(f"Deleted “{conversation.title}”")
+        self._timer.start()
+        self.show()
+
+    @Slot()
+    def undo(self) -> None:
+        """Bring it back."""
+        self._timer.stop()
+        self.hide()
+        if self._deleted is not None:
+            self._controller.restore(self._deleted)
+            self._deleted = None
+
+
+class ConversationList(QWidget):
+    """New chat, search, and the list."""
+
+    def __init__(self, controller: ChatController, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._controller = controller
+        self._new = QPushButton("+  New chat")
+        self._new.setObjectName("primary")
+        self._new.setAccessibleName("New chat")
+        self._new.setToolTip("Begin a conversation (Ctrl+N)")
+        self._search = QLineEdit()
+        self._search.setPlaceholderText("Search  Ctrl+K")
+        self._search.setAccessibleName("Search conversations")
+        self._search.setToolTip("Search titles and messages (Ctrl+K)")
+        self._search.setClearButtonEnabled(True)
+        self._model = ConversationModel(controller, self)
+        self._view = self._build_view()
+        self._empty = QLabel()
+        self._empty.setObjectName("secondary")
+        self._empty.setTextFormat(Qt.TextFormat.PlainText)
+        self._empty.setWordWrap(True)
+        self._empty.setContentsMargins(PADDING_PX, 4, PADDING_PX, 4)
+        self._undo = UndoBar(controller)
+        self._search_timer = QTimer(self, singleShot=True, interval=SEARCH_DELAY_MS)
+        self._lay_out()
+        self._connect()
+        self._show_state()
+
+    @property
+    def view(self) -> QListView:
+        """The list itself."""
+        return self._view
+
+    @property
+    def search_field(self) -> QLineEdit:
+        """Where a search is typed."""
+        return self._search
+
+    @property
+    def undo_bar(self) -> UndoBar:
+        """What offers a deleted conversation back."""
+        return self._undo
+
+    def _build_view(self) -> QListView:
+        view = QListView()
+        view.setModel(self._model)
+        view.setItemDelegate(ConversationDelegate(view))
+        view.setAccessibleName("Conversations")
+        view.setUniformItemSizes(True)
+        view.setEditTriggers(QAbstractItemView.EditTrigger.EditKeyPressed)
+        view.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        view.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        view.setSpacing(1)
+        return view
+
+    def _lay_out(self) -> None:
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(6)
+        for widget in (self._new, self._search, self._empty):
+            column.addWidget(widget)
+        column.addWidget(self._view, 1)
+        column.addWidget(self._undo)
+
+    def _connect(self) -> None:
+        self._new.clicked.connect(self._controller.new_conversation)
+        for keys in ("Ctrl+N", "Ctrl+Shift+O"):
+            QShortcut(QKeySequence(keys), self).activated.connect(self._controller.new_conversation)
+        QShortcut(QKeySequence("Ctrl+K"), self).activated.connect(self.focus_search)
+        remove = QShortcut(QKeySequence(QKeySequence.StandardKey.Delete), self._view)
+        remove.setContext(Qt.ShortcutContext.WidgetShortcut)
+        remove.activated.connect(self.delete_current)
+        leave = QShortcut(QKeySequence("Esc"), self._search)
+        leave.setContext(Qt.ShortcutContext.WidgetShortcut)
+        leave.activated.connect(self._search.clear)
+        self._search.textChanged.connect(self._search_timer.start)
+        self._search_timer.timeout.connect(self._apply_search)
+        self._view.selectionModel().currentChanged.connect(self._on_current_changed)
+        self._view.customContextMenuRequested.connect(self._show_menu)
+        self._controller.selected.connect(self._show_selected)
+        self._model.modelReset.connect(self._show_state)
+
+    @Slot()
+    def focus_search(self) -> None:
+        """Ctrl+K."""
+        self._search.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        self._search.selectAll()
+
+    @Slot()
+    def rename_current(self) -> None:
+        """Edit the title in place."""
+        if self._view.currentIndex().isValid():
+            self._view.edit(self._view.currentIndex())
+
+    @Slot()
+    def delete_current(self) -> None:
+        """Delete, and offer to undo it."""
+        index = self._view.currentIndex()
+        if not index.isValid():
+            return
+        deleted = self._controller.delete(index.data(Role.ID))
+        if deleted is not None:
+            self._undo.offer(deleted)
+
+    @Slot()
+    def _apply_search(self) -> None:
+        self._model.set_search(self._search.text())
+        self._show_state()
+
+    @Slot(QModelIndex, QModelIndex)
+    def _on_current_changed(self, current: QModelIndex, _previous: QModelIndex) -> None:
+        if current.isValid():
+            self._controller.select(current.data(Role.ID))
+
+    @Slot()
+    def _show_selected(self) -> None:
+        index = self._model.index_of(self._controller.current_id)
+        selection = self._view.selectionModel()
+        selection.blockSignals(True)  # what the controller says is not said back to it
+        selection.setCurrentIndex(index, QItemSelectionModel.SelectionFlag.ClearAndSelect)
+        if not index.isValid():
+            selection.clear()
+        selection.blockSignals(False)
+        self._view.viewport().update()
+
+    @Slot()
+    def _show_state(self) -> None:
+        self._show_selected()
+        is_empty = self._model.rowCount() == 0
+        self._empty.setVisible(is_empty)
+        if self._search.text().strip():
+            self._empty.setText(f"Nothing found for “{self._search.text().strip()}”.")
+        else:
+            self._empty.setText("No chats yet. They appear here and are kept on this computer.")
+
+    @Slot(QPoint)
+    def _show_menu(self, position: QPoint) -> None:
+        if not self._view.indexAt(position).isValid():
+            return
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        rename = menu.addAction("Rename")
+        rename.setShortcut("F2")
+        rename.triggered.connect(self.rename_current)
+        remove = menu.addAction("Delete")
+        remove.setShortcut("Del")
+        remove.triggered.connect(self.delete_current)
+        menu.popup(self._view.viewport().mapToGlobal(position))

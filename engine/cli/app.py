@@ -116,7 +116,7 @@ def _plan(
     return plan_machine(config, as_json=as_json)
 
 
-models = typer.Typer(help="List and fetch models.", no_args_is_help=True)
+models = typer.Typer(help="List and fetch models.")
 app.add_typer(models, name="models")
 
 

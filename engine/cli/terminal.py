@@ -24,7 +24,7 @@ def run(app: typer.Typer, argv: list[str], *, name: str = "kvscope") -> int:
     try:
         return int(app(argv, prog_name=name, standalone_mode=False) or 0)
     except _PARSE_ERROR as error:
-        return fail(_sentence(error), 2)
+        return fail(_usage_sentence(error, name), 2)
     except EngineError as error:
         return fail(str(error), exit_code(error))
     except BrokenPipeError:
@@ -50,9 +50,12 @@ def fail(sentence: str, code: int) -> int:
     return code
 
 
-def _sentence(error: Exception) -> str:
+def _usage_sentence(error: Exception, name: str) -> str:
+    """The parser's message, which may lack its full stop, and where to look."""
     text = error.format_message() if hasattr(error, "format_message") else str(error)
-    return " ".join(str(text).split())
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else name
+    return f"{' '.join(str(text).split()).rstrip('.')}. `{command} --help` shows what can be given."
 
 
 def model_folders() -> ModelFolders:

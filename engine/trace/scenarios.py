@@ -36,8 +36,8 @@ class Scenario:
         """The scenario's engine; what the user gives wins."""
         return replace(
             config,
-            block_size=block_size or self.block_size,
-            num_kv_blocks=num_kv_blocks or self.num_kv_blocks,
+            block_size=self.block_size if block_size is None else block_size,
+            num_kv_blocks=self.num_kv_blocks if num_kv_blocks is None else num_kv_blocks,
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
             max_model_len=self.max_model_len_tokens,

@@ -4,6 +4,7 @@ import pytest
 import typer
 
 from app import cli
+from engine.cli import terminal
 from engine.errors import EngineError, RefusalError, UnknownModelError, UsageError
 
 
@@ -62,5 +63,5 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_parse_errors_have_one_base() -> None:
-    assert issubclass(typer.BadParameter, cli._PARSE_ERROR)
-    assert cli._PARSE_ERROR is not Exception
+    assert issubclass(typer.BadParameter, terminal._PARSE_ERROR)
+    assert terminal._PARSE_ERROR is not Exception

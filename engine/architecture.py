@@ -61,9 +61,16 @@ class ModelArchitecture:
 
     @property
     def num_parameters(self) -> int:
-        """Weights and norms; a tied head is counted once."""
+        """Weights, biases and norms; a tied head is counted once."""
+        tables = (1 if self.tie_word_embeddings else 2) * self.vocab_size * self.hidden_size
+        return tables + self.num_layers * self._layer_parameters + self.hidden_size
+
+    @property
+    def _layer_parameters(self) -> int:
         q_size, kv_size = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         attention = self.hidden_size * (2 * q_size + 2 * kv_size)
         mlp = 3 * self.hidden_size * self.intermediate_size
-        tables = (1 if self.tie_word_embeddings else 2) * self.vocab_size * self.hidden_size
-        return tables + self.num_layers * (attention + mlp + 2 * self.hidden_size) + self.hidden_size
+        norms = 2 * self.hidden_size + 2 * self.head_dim * self.qk_norm
+        attention_biases = (q_size + 2 * kv_size) * self.attention_bias + self.hidden_size * self.attention_output_bias
+        mlp_biases = (2 * self.intermediate_size + self.hidden_size) * self.mlp_bias
+        return attention + mlp + norms + attention_biases + mlp_biases

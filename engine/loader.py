@@ -110,7 +110,8 @@ def _serving_side(
         pool,
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
-        max_model_len=memory_plan.max_model_len_tokens,
+        # The length that was wanted: where the cache is what ends an answer, the scheduler has to say so.
+        max_model_len=memory_plan.snapshot.max_model_len_tokens,
     )
     return ModelRunner(decoder, cache, select_backend(target.device), target.device), scheduler
 

@@ -1,5 +1,6 @@
 """The tensors of the paged KV cache. Which block belongs to whom is the block pool's business."""
 
+import contextlib
 import mmap
 
 import torch
@@ -48,4 +49,9 @@ class KVCache:
 
 def _zeros_on_demand(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     num_bytes = torch.Size(shape).numel() * dtype.itemsize
-    return torch.frombuffer(mmap.mmap(-1, num_bytes), dtype=dtype).view(shape)
+    # Private: counted as this process's own memory, and a page that is only read costs nothing.
+    pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # Each layer has a region of its own: with huge pages the first block would touch 2 MiB in every one of them.
+    with contextlib.suppress(OSError):  # a kernel without huge pages does not know the word
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return torch.frombuffer(pages, dtype=dtype).view(shape)

@@ -20,6 +20,8 @@ def inverse_frequencies(architecture: ModelArchitecture) -> Tensor:
             return frequencies / scaling.factor
         case "llama3":
             return _llama3(frequencies, scaling)
+        case "factors":
+            return frequencies / torch.tensor(scaling.frequency_factors, dtype=torch.float64)
     raise AssertionError(f"rope kind {scaling.kind} was not refused when the model was read")
 
 

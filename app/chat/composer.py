@@ -1,7 +1,9 @@
 """Where a prompt is typed: a field that grows, the context line, and the one button that sends or stops."""
 
+import math
+
 from PySide6.QtCore import QMimeData, QSize, Qt, QTimer, Signal, Slot
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtGui import QFontMetricsF, QKeyEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
     QPlainTextEdit,
@@ -73,9 +75,8 @@ class PromptField(QPlainTextEdit):
     def _fit_height(self) -> None:
         # The layout of plain text counts in lines.
         lines = round(self.document().size().height())
-        first = self.document().firstBlock()
-        line_px = self.blockBoundingRect(first).height() / max(1, first.lineCount())
-        height = round(min(max(lines, MIN_LINES), MAX_LINES) * line_px + FRAME_PX)
+        line_px = math.ceil(QFontMetricsF(self.font()).height())
+        height = min(max(lines, MIN_LINES), MAX_LINES) * line_px + FRAME_PX
         if height != self.height():
             self.setFixedHeight(height)
 

@@ -106,6 +106,7 @@ class ChatController(QObject):
         self._new_id = ""  # a conversation that holds nothing yet
         self._current_id = ""
         self._told_trouble = ""
+        self._is_closed = False
         self.new_conversation()
         client.status_changed.connect(self.on_status)
         client.text_arrived.connect(self.on_text)
@@ -152,6 +153,8 @@ class ChatController(QObject):
 
     def search(self, text: str) -> frozenset[str]:
         """Conversations whose title or turns contain `text`."""
+        if self._is_closed:
+            return frozenset()
         try:
             return self._history.search(text)
         except HistoryError as error:
@@ -190,7 +193,7 @@ class ChatController(QObject):
         """
         text = text.encode("utf-8", "replace").decode()  # a paste may hold half a character
         conversation_id = self._current_id
-        if not text.strip() or self.is_running(conversation_id):
+        if not text.strip() or self.is_running(conversation_id) or self._is_closed:
             return False
         self._touch(conversation_id, text)
         if self._drafts.get(conversation_id) == text:
@@ -242,6 +245,7 @@ class ChatController(QObject):
 
     def close(self) -> None:
         """Stop what still runs and write everything. Repetitions do nothing."""
+        self._is_closed = True
         self._health.stop()
         for conversation_id in {each.conversation_id for each in self._running.values()}:
             self._stop(conversation_id)

@@ -94,7 +94,8 @@ class History:
     def search(self, text: str) -> frozenset[str]:
         """Ids of the conversations whose title or turns contain `text`, in any case."""
         wanted = text.casefold()
-        self._reader.create_function("found", 1, lambda value: wanted in value.casefold(), deterministic=True)
+        with explaining(self.path):
+            self._reader.create_function("found", 1, lambda value: wanted in value.casefold(), deterministic=True)
         rows = self._read(
             "SELECT id FROM conversations WHERE found(title) UNION SELECT conversation_id FROM turns WHERE found(text)"
         )

@@ -1,6 +1,6 @@
 """The text of one message: as tall as its content, selectable, never scrolling by itself, never reading a file."""
 
-from PySide6.QtCore import QMimeData, QSize, Qt, QUrl, Signal, Slot
+from PySide6.QtCore import QByteArray, QMimeData, QSize, Qt, QUrl, Signal, Slot
 from PySide6.QtGui import (
     QFontMetricsF,
     QKeyEvent,
@@ -50,7 +50,7 @@ class MessageBrowser(QTextBrowser):
 
     def loadResource(self, _kind: int, _name: QUrl | str) -> object:
         """Nothing that a model writes may make this program read a file or the network."""
-        return None
+        return QByteArray()  # valid and empty: for None, Qt reads local files by itself
 
     def createMimeDataFromSelection(self) -> QMimeData:
         """Plain text only: what is pasted elsewhere should not bring this window's fonts and colours along."""

@@ -20,6 +20,7 @@ TURNS_AT_ONCE = 40
 BOTTOM_PX = 4  # this near the end counts as being there
 MESSAGE_GAP_PX = 16
 DRAG_STEP_PX = 24
+SETTLE_ROUNDS = 3  # a width reaches a document, whose height reaches its message, whose height reaches the column
 
 
 class Transcript(QScrollArea):
@@ -43,6 +44,7 @@ class Transcript(QScrollArea):
         self._views: dict[str, MessageView] = {}
         self._first = 0  # turns before this one are not built
         self._is_following = True
+        self._is_settling = False
         self.setWidgetResizable(True)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -112,7 +114,7 @@ class Transcript(QScrollArea):
         view = self._views.get(turn.id)
         if view is not None:
             view.show_turn(turn)
-            self._settle(view)
+            self._settle()
 
     def append_text(self, turn: Turn, new_tokens: int) -> None:
         """An answer grew."""
@@ -120,7 +122,7 @@ class Transcript(QScrollArea):
         view = self._views.get(turn.id)
         if isinstance(view, AnswerView):
             view.append_text(turn, new_tokens)
-            self._settle(view)
+            self._settle()
 
     @Slot()
     def follow(self) -> None:
@@ -171,27 +173,25 @@ class Transcript(QScrollArea):
             view.retry_requested.connect(self.retry_requested)
         view.set_available_width(self._available_px())
         view.link_activated.connect(self.link_activated)
-        view.height_changed.connect(self._on_height_changed)
+        view.height_changed.connect(self._settle)
         view.dragged.connect(self._on_dragged)
         self._views[turn.id] = view
         self._layout.insertWidget(index, view)
+        view.show()  # now, not with the next event: its height counts from here on
 
     def _show_earlier_button(self) -> None:
         self._earlier.setVisible(self._first > 0)
         self._earlier.setText(f"Show earlier ({self._first:,} more)")
 
     @Slot()
-    def _on_height_changed(self) -> None:
-        sender = self.sender()
-        self._settle(sender if isinstance(sender, MessageView) else None)
-
-    def _settle(self, view: MessageView | None = None) -> None:
-        """Bring the layout up to date now, so that nothing is ever painted at a stale place."""
-        layout = view.layout() if view is not None else None
-        if layout is not None:
-            layout.activate()
-        self._layout.activate()
-        QCoreApplication.sendPostedEvents(self._column, QEvent.Type.LayoutRequest.value)
+    def _settle(self) -> None:
+        """Bring all layouts up to date now, so that nothing is ever painted at a stale place."""
+        if self._is_settling:
+            return
+        self._is_settling = True
+        for _ in range(SETTLE_ROUNDS):
+            QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)
+        self._is_settling = False
         if self._is_following:
             bar = self.verticalScrollBar()
             bar.setValue(bar.maximum())

@@ -9,9 +9,9 @@ import sys
 from dataclasses import replace
 
 from PySide6.QtCore import QObject, Qt, QTimer, Slot
-from PySide6.QtWidgets import QWidget
 
 from app.bridge.engine_client import EngineClient
+from app.chat_side import ChatSide
 from app.connections import connect_models, connect_status_line
 from app.dashboard_side import DashboardSide
 from app.error_dialog import ErrorReporter
@@ -82,6 +82,7 @@ class Desktop(QObject):
         self._banner = ModelBanner()
         self.models = ModelController(self.client, self._banner, opening.folders, self._configure, fetch=fetch)
         self.side = DashboardSide(self.window, self.client, self)
+        self.chat = ChatSide(self.window, self.client, self._theme, paths, is_saved=is_saved)
         self._build_window()
         self.shutdown = self._prepare_shutdown()
         self._scenario = self._prepare_scenario()
@@ -125,8 +126,7 @@ class Desktop(QObject):
 
     def _build_window(self) -> None:
         window, settings = self.window, self.preferences.settings
-        window.set_list(QWidget())
-        window.set_chat(self._header, self._banner, QWidget())
+        self.chat.put_into(self._header, self._banner)
         self._header.set_menu(window.menu)
         window.set_theme_choice(self._opening.options.theme or settings.theme)
         if self._opening.options.screenshot is None:
@@ -182,6 +182,7 @@ class Desktop(QObject):
     def _tell_notes(self) -> None:
         notices, opening = self.window.notices, self._opening
         notices.add(self.preferences.note)
+        notices.add(self.chat.note)
         if opening.why_unsaved:
             notices.add(
                 f"The data folder {opening.paths.data} cannot be written ({opening.why_unsaved}): conversations and "
@@ -253,9 +254,11 @@ class Desktop(QObject):
     # The end
 
     def _refuse(self) -> None:
+        self.chat.refuse()
         self.window.status_line.show_closing()
 
     def _save(self) -> None:
+        self.chat.close()
         window, preferences = self.window, self.preferences
         preferences.change(
             replace(

@@ -61,7 +61,7 @@ class StatusLine(QWidget):
         self._waiting_label = _figure("Requests that wait for a slot or for KV blocks")
         self._device.setToolTip("Where the model runs")
         layout = QHBoxLayout(self)
-        layout.setContentsMargins(SPACE_PX, 0, SPACE_PX, 4)
+        layout.setContentsMargins(2, 0, 2, 4)
         layout.setSpacing(SPACE_PX)
         self._model.setMinimumWidth(80)
         layout.addWidget(self._model, 1)

@@ -17,7 +17,9 @@ from app.theme import SPACE_PX
 DEFAULT_SIZE = QSize(1440, 900)
 MINIMUM_SIZE = QSize(640, 480)
 NARROW_PX = 900  # at this width and below, chat and dashboard take turns
-PANE_SHARES = (15, 44, 41)  # conversation list, chat, dashboard
+LIST_PX = 200
+LIST_SHARE = 15  # of the width, in percent
+CHAT_SHARE = 52  # of what is left
 PANE_MINIMUMS_PX = (140, 320, 320)
 
 
@@ -29,12 +31,14 @@ class MainWindow(QMainWindow):
         close_asked: the user wants to leave; the window stays until it is closed by `finish`.
         theme_chosen: "system", "light" or "dark".
         dashboard_seen_changed: whether anybody can see the dashboard.
+        list_shown_changed: whether the conversation list is open.
     """
 
     painted = Signal()
     close_asked = Signal()
     theme_chosen = Signal(str)
     dashboard_seen_changed = Signal(bool)
+    list_shown_changed = Signal(bool)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -57,7 +61,7 @@ class MainWindow(QMainWindow):
         for number, pane in enumerate(self._contents):
             pane.setMinimumWidth(PANE_MINIMUMS_PX[number])
             self._panes.addWidget(pane)
-            self._panes.setStretchFactor(number, PANE_SHARES[number] if number else 0)
+            self._panes.setStretchFactor(number, 1 if number else 0)
         self._lay_out()
         self.set_dashboard(_placeholder("The graphs come as soon as the window is up."))
         self._key_rows: tuple[KeyRow, ...] = ()
@@ -116,7 +120,7 @@ class MainWindow(QMainWindow):
         """Look as it did last time."""
         if geometry:
             self.restoreGeometry(QByteArray.fromBase64(geometry.encode()))
-        if len(sizes_px) == len(PANE_SHARES) and all(sizes_px):
+        if len(sizes_px) == len(PANE_MINIMUMS_PX) and all(sizes_px):
             self._saved_sizes = list(sizes_px)
         self._dashboard_wanted = dashboard_shown
         self._list_action.setChecked(list_shown)
@@ -132,6 +136,11 @@ class MainWindow(QMainWindow):
         else:
             self._dashboard_wanted = not self._dashboard_wanted
             self._show_panes()
+
+    def show_list(self) -> None:
+        """Open the conversation list."""
+        self._list_action.setChecked(True)
+        self._show_panes()
 
     @Slot()
     def show_keys(self) -> None:
@@ -223,8 +232,13 @@ class MainWindow(QMainWindow):
             self.dashboard_seen_changed.emit(seen)
 
     def _apply_sizes(self) -> None:
-        width = max(1, self._panes.width())
-        self._panes.setSizes(self._saved_sizes or [width * share // 100 for share in PANE_SHARES])
+        if self._saved_sizes:
+            self._panes.setSizes(self._saved_sizes)
+            return
+        width = self._panes.width()
+        left = max(LIST_PX, width * LIST_SHARE // 100)
+        chat = (width - left) * CHAT_SHARE // 100
+        self._panes.setSizes([left, chat, width - left - chat])
 
     @Slot()
     def _remember_sizes(self) -> None:
@@ -258,6 +272,7 @@ class MainWindow(QMainWindow):
         menu = QMenu(self)
         self._list_action = self._action("Conversations", "Ctrl+B", self._show_panes, checkable=True)
         self._list_action.setChecked(True)
+        self._list_action.toggled.connect(self.list_shown_changed)
         self._dashboard_action = self._action("Dashboard", "F9", self.toggle_dashboard, checkable=True)
         menu.addActions([self._list_action, self._dashboard_action])
         menu.addSeparator()

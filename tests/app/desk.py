@@ -4,12 +4,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from PySide6.QtWidgets import QAbstractButton, QLabel, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QAbstractButton, QLabel, QPlainTextEdit, QTextEdit
 from pytestqt.qtbot import QtBot
 
 from app.desktop import Desktop
 from app.opening import prepare
 from app.options import WindowOptions
+from engine.events import EngineState
+from engine.loop import EngineFactory
 from tests.fakes.engine import Script
 
 WAIT_MS = 20_000
@@ -20,12 +24,12 @@ OpenDesk = Callable[..., "Desk"]
 class Desk:
     """The program, what drives it, and a few ways to look at it."""
 
-    def __init__(self, qtbot: QtBot, script: Script, options: WindowOptions) -> None:
+    def __init__(self, qtbot: QtBot, script: Script, options: WindowOptions, load_engine: EngineFactory | None) -> None:
         opening = prepare(options)
         assert opening is not None
         self.qtbot = qtbot
         self.script = script
-        self.desktop = Desktop(opening, load_engine=script.factory)
+        self.desktop = Desktop(opening, load_engine=load_engine or script.factory)
         self.window = self.desktop.window
         self.client = self.desktop.client
 
@@ -34,19 +38,52 @@ class Desk:
         self.window.show()
         self.wait(lambda: self.desktop.side.dashboard is not None)
 
+    def wait_ready(self) -> None:
+        """Until a model is loaded."""
+        self.wait(lambda: self.client.status.state is EngineState.READY)
+
     def wait(self, condition: Callable[[], bool]) -> None:
         """Until `condition` holds."""
         self.qtbot.waitUntil(condition, timeout=WAIT_MS)
-
-    def find(self, kind: type[QWidget]) -> QWidget:
-        """The only visible widget of a kind."""
-        [found] = [widget for widget in self.window.findChildren(kind) if widget.isVisible()]
-        return found
 
     def click(self, text: str) -> None:
         """Press the visible button with this text."""
         [button] = [b for b in self.window.findChildren(QAbstractButton) if b.isVisible() and b.text().startswith(text)]
         button.click()
+
+    def type(self, text: str) -> None:
+        """Type where the keyboard goes: into the prompt."""
+        field = self.window.focusWidget()
+        assert isinstance(field, QPlainTextEdit), field
+        QTest.keyClicks(field, text)
+
+    def press(self, key: Qt.Key, modifier: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
+        """Press a key where the keyboard goes."""
+        QTest.keyClick(self.window.focusWidget() or self.window, key, modifier)
+
+    def ask(self, prompt: str) -> None:
+        """Type a prompt and send it."""
+        self.type(prompt)
+        self.press(Qt.Key.Key_Return)
+
+    @property
+    def transcript(self) -> str:
+        """All text of the conversation in view, as it is shown."""
+        pane = self.desktop.chat.pane
+        return "\n".join(view.toPlainText() for view in pane.findChildren(QTextEdit) if view.isVisible())
+
+    @property
+    def titles(self) -> list[str]:
+        """The conversations in the list, from top to bottom."""
+        model = self.desktop.chat.list.view.model()
+        return [model.index(row, 0).data() for row in range(model.rowCount())]
+
+    def choose(self, title: str) -> None:
+        """Click a conversation in the list."""
+        view = self.desktop.chat.list.view
+        row = self.titles.index(title)
+        place = view.visualRect(view.model().index(row, 0)).center()
+        QTest.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=place)
 
     @property
     def texts(self) -> list[str]:
@@ -67,9 +104,15 @@ def open_desks(qtbot: QtBot, folder: Path) -> Iterator[OpenDesk]:
     """Opens programs with this data folder; closes those that are open at the end."""
     opened: list[Desk] = []
 
-    def open_desk(script: Script | None = None, *, model: str = "", data_dir: Path = folder) -> Desk:
+    def open_desk(
+        script: Script | None = None,
+        *,
+        model: str = "",
+        data_dir: Path = folder,
+        load_engine: EngineFactory | None = None,
+    ) -> Desk:
         options = WindowOptions(data_dir=data_dir, model=model)
-        desk = Desk(qtbot, script or Script(), options)
+        desk = Desk(qtbot, script or Script(), options, load_engine)
         opened.append(desk)
         desk.show()
         return desk

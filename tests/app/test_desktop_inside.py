@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from app.instance import Instance
 from engine.events import EngineState
-from tests.app.desk import Desk, OpenDesk, open_desks
+from tests.app.desk import OpenDesk, open_desks
 from tests.app.test_desktop import READ_ONLY_FOLDER
 from tests.fakes.engine import Script
 
@@ -30,16 +30,12 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
-def wait_ready(desk: Desk) -> None:
-    desk.wait(lambda: desk.client.status.state is EngineState.READY)
-
-
 def test_the_last_model_is_loaded_at_the_next_start(open_desk: OpenDesk, model: str) -> None:
     first = open_desk(model=model)
-    wait_ready(first)
+    first.wait_ready()
     first.close()
     second = open_desk()
-    wait_ready(second)
+    second.wait_ready()
     assert second.script.engines[0].info.name == "model.gguf"
 
 
@@ -64,7 +60,7 @@ def test_broken_settings_are_told(open_desk: OpenDesk, tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_told_and_all_the_rest_works(open_desk: OpenDesk, model: str) -> None:
     desk = open_desk(model=model, data_dir=READ_ONLY_FOLDER)
-    wait_ready(desk)
+    desk.wait_ready()
     assert f"The data folder {READ_ONLY_FOLDER} cannot be written" in desk.window.notices.text
     desk.window.theme_chosen.emit("dark")
     assert desk.desktop._theme.is_dark
@@ -89,7 +85,7 @@ def test_settings_that_cannot_be_saved_later_are_told_once(
 def test_only_a_dashboard_in_sight_is_watched(open_desk: OpenDesk, model: str) -> None:
     desk = open_desk(model=model)
     desk.window.resize(1440, 900)
-    wait_ready(desk)
+    desk.wait_ready()
     [engine] = desk.script.engines
     desk.wait(lambda: engine._watched)
     QTest.keyClick(desk.window, Qt.Key.Key_F9)
@@ -101,7 +97,7 @@ def test_only_a_dashboard_in_sight_is_watched(open_desk: OpenDesk, model: str) -
 def test_a_dead_engine_is_told_and_another_model_can_be_loaded(open_desk: OpenDesk, model: str) -> None:
     script = Script(step_error=(1, RuntimeError("broken")), cancel_error=SystemExit())
     desk = open_desk(script, model=model)
-    wait_ready(desk)
+    desk.wait_ready()
     from engine.requests import Request
 
     desk.client.submit(Request(request_id="a", text="hello"))
@@ -110,7 +106,7 @@ def test_a_dead_engine_is_told_and_another_model_can_be_loaded(open_desk: OpenDe
     script.step_error = script.cancel_error = None
     script.engines.clear()
     desk.desktop.models.load_path(model)
-    wait_ready(desk)
+    desk.wait_ready()
 
 
 def test_a_second_start_brings_the_window_to_the_front(open_desk: OpenDesk, tmp_path: Path) -> None:

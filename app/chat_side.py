@@ -14,6 +14,7 @@ from app.paths import Paths
 from app.theme import Theme
 from app.window import MainWindow
 
+NAME_CHARS = 18
 KEYS = (
     KeyRow("Chat", "Enter", "Send"),
     KeyRow("Chat", "Shift+Enter", "Break the line"),
@@ -24,6 +25,8 @@ KEYS = (
     KeyRow("Conversations", "Ctrl+K", "Search"),
     KeyRow("Conversations", "F2", "Rename"),
     KeyRow("Conversations", "Del", "Delete"),
+    KeyRow("Dashboard", "Ctrl+Shift+F", "Free memory…"),
+    KeyRow("Dashboard", "Ctrl+Shift+T", "Table of the processes"),
 )
 
 
@@ -51,6 +54,12 @@ class ChatSide(QObject):
         self._window.set_chat(*above, self.pane)
         self._window.set_key_rows(KEYS)
         self.pane.setFocus()
+
+    def name_of(self, request_id: str) -> str:
+        """What people may call a request: its conversation's title, cut short; else its own id."""
+        conversation_id = self.controller.conversation_of(request_id)
+        title = self.controller.title(conversation_id) if conversation_id else request_id
+        return title if len(title) <= NAME_CHARS else f"{title[: NAME_CHARS - 1].rstrip()}…"
 
     def refuse(self) -> None:
         """No new prompts."""

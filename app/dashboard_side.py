@@ -38,7 +38,7 @@ class DashboardSide(QObject):
         """Whether the sampler's thread has not ended."""
         return self.sampler is not None and self.sampler.isRunning()
 
-    def build(self, theme: Theme, paths: Paths, name_of: Callable[[str], str] | None) -> None:
+    def build(self, theme: Theme, paths: Paths, name_of: Callable[[str], str]) -> None:
         """Put the graphs into the window and start looking at the memory."""
         from app.monitor.panel import Dashboard
 

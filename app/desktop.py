@@ -200,7 +200,7 @@ class Desktop(QObject):
     def _build_dashboard(self) -> None:
         if self.shutdown.has_begun:
             return
-        self.side.build(self._theme, self._opening.paths, None)
+        self.side.build(self._theme, self._opening.paths, self.chat.name_of)
         self._trace.note("dashboard ready")
         self._note("the graphs")
         self.models.start(self._opening.chosen, self.preferences.settings.last_model)

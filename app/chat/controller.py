@@ -151,6 +151,11 @@ class ChatController(QObject):
         running = self._running.get(turn_id)
         return running.new_tokens if running else 0
 
+    def conversation_of(self, request_id: str) -> str:
+        """The conversation that a request answers in; empty once it has ended, or when it is not of the chat."""
+        running = self._running.get(self._requests.get(request_id, ""))
+        return running.conversation_id if running else ""
+
     def search(self, text: str) -> frozenset[str]:
         """Conversations whose title or turns contain `text`."""
         if self._is_closed:

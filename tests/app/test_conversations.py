@@ -97,6 +97,16 @@ def test_two_conversations_are_answered_at_once_and_keep_apart(
     desk.wait(lambda: desk.transcript.count("beta") > seen)
 
 
+def test_the_graphs_call_a_request_by_its_conversation(open_desk: OpenDesk, model: str, endless: Script) -> None:
+    desk = open_desk(endless, model=model)
+    desk.wait_ready()
+    desk.ask("a question that is longer than a legend has room for")
+    desk.wait(lambda: "question" in desk.transcript)
+    [request_id] = desk.client.open_requests
+    assert desk.desktop.chat.name_of(request_id) == "a question that i…"
+    assert desk.desktop.chat.name_of("Essay") == "Essay"
+
+
 def test_what_was_written_is_there_at_the_next_start(open_desk: OpenDesk, model: str, endless: Script) -> None:
     desk = open_desk(endless, model=model)
     desk.wait_ready()

@@ -4,6 +4,7 @@ It belongs to one thread from creation to close and never waits: whoever owns it
 """
 
 import dataclasses
+import logging
 import random
 import time
 from collections.abc import Callable
@@ -30,6 +31,8 @@ from engine.runner.model_runner import RunResult
 from engine.scheduling.batch import Batch
 from engine.scheduling.sequence import Sequence
 from engine.text.detokenizer import Detokenizer
+
+log = logging.getLogger(__name__)
 
 
 class Engine:
@@ -77,7 +80,7 @@ class Engine:
         sampling = request.sampling
         if sampling.seed is None:
             sampling = dataclasses.replace(sampling, seed=random.getrandbits(63))
-        sequence = Sequence(request.request_id, self._encode(request), sampling)
+        sequence = Sequence(request.request_id, self._checked(self._encode(request)), sampling)
         self._scheduler.add(sequence)
         tokenizer = self._model.tokenizer
         detokenizer = Detokenizer(tokenizer) if tokenizer is not None else None
@@ -137,7 +140,7 @@ class Engine:
     def _encode(self, request: Request) -> list[int]:
         """The prompt's token ids."""
         if request.token_ids:
-            return self._checked(list(request.token_ids))
+            return list(request.token_ids)
         if self._model.tokenizer is None or self._model.chat_template is None:
             raise RequestError("This model has random weights and no tokenizer; give token ids instead of text.")
         if request.messages:
@@ -148,6 +151,7 @@ class Engine:
         return token_ids
 
     def _checked(self, token_ids: list[int]) -> list[int]:
+        """A tokenizer may know more tokens than the model: one foreign id would break the step of everybody."""
         vocab_size = self._model.vocab_size
         foreign = next((token_id for token_id in token_ids if not 0 <= token_id < vocab_size), None)
         if foreign is not None:
@@ -160,15 +164,26 @@ class Engine:
         deltas, finished = [], []
         for sequence in extended:
             answer = self._answers[sequence.request_id]
-            delta, reason = answer.take(self._scheduler.reached_limit(sequence), now_s)
+            delta, reason, message = self._take(answer, now_s)
             deltas.append(delta)
             if reason is not None:
                 self._scheduler.finish(sequence)
                 del self._answers[sequence.request_id]
-                finished.append(answer.finished(reason, self._end_message(reason)))
+                finished.append(answer.finished(reason, message))
         return tuple(deltas), tuple(finished)
 
-    def _end_message(self, reason: FinishReason) -> str:
+    def _take(self, answer: Answer, now_s: float) -> tuple[TextDelta, FinishReason | None, str]:
+        """Show an answer's newest token. What goes wrong with its text ends this answer, not the engine."""
+        sequence = answer.sequence
+        try:
+            delta, reason = answer.take(self._scheduler.reached_limit(sequence), now_s)
+        except Exception as error:
+            log.exception("the text of request %s could not be made", sequence.request_id)
+            delta = TextDelta(sequence.request_id, (sequence.token_ids[-1],), "")
+            return delta, FinishReason.ERROR, f"The answer's text could not be made: {error}. Ask again."
+        return delta, reason, self._end_message(reason)
+
+    def _end_message(self, reason: FinishReason | None) -> str:
         if reason is not FinishReason.CAPACITY:
             return ""
         return (

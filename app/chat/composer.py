@@ -176,7 +176,7 @@ class Composer(QWidget):
     @Slot()
     def _submit(self) -> None:
         if self._is_running:
-            self.show_hint("The answer is still being written. Esc stops it; your message stays here.")
+            self.show_hint("Still answering: Esc stops it, your text stays.")
         elif self.text.strip():
             self.submitted.emit(self.text)
 

@@ -9,10 +9,10 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from PySide6.QtCore import QObject, QTimer, Signal, SignalInstance, Slot
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
+from app.chat.client import EngineClientLike
 from app.chat.conversation import NEW_TITLE, Conversation, Role, Turn, TurnState, TurnStats, messages_of, title_of
 from app.chat.history import History, HistoryError
 from engine.errors import EngineError
@@ -20,36 +20,6 @@ from engine.events import EngineState, EngineStatus, FinishReason, RequestFailed
 from engine.requests import Request, SamplingParams
 
 HEALTH_PERIOD_MS = 2000
-
-
-class EngineClientLike(Protocol):
-    """What the chat needs of `app.bridge.engine_client.EngineClient`."""
-
-    @property
-    def status_changed(self) -> SignalInstance:
-        """Carries an EngineStatus."""
-
-    @property
-    def text_arrived(self) -> SignalInstance:
-        """Carries request id, text and number of new tokens."""
-
-    @property
-    def request_finished(self) -> SignalInstance:
-        """Carries a RequestFinished."""
-
-    @property
-    def request_failed(self) -> SignalInstance:
-        """Carries a RequestFailed."""
-
-    @property
-    def status(self) -> EngineStatus:
-        """The last state that was signalled."""
-
-    def submit(self, request: Request) -> None:
-        """Ask for an answer."""
-
-    def cancel(self, request_id: str) -> None:
-        """End a request."""
 
 
 @dataclass(slots=True)
@@ -122,6 +92,11 @@ class ChatController(QObject):
     def status(self) -> EngineStatus:
         """State of the engine."""
         return self._client.status
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether conversations outlive the program."""
+        return self._history.is_saved
 
     @property
     def current_id(self) -> str:

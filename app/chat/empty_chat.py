@@ -1,20 +1,20 @@
 """What stands where no message is yet: which model answers, what this is, and a few prompts to begin with."""
 
 from PySide6.QtCore import Qt, Signal, Slot
-from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from engine.events import EngineState, EngineStatus, ModelInfo
 
 PROMPTS = (
-    "Why does paged attention waste so little memory?",
-    "Write a Python function that reverses the words of a sentence.",
-    "Give me five ideas for a rainy Sunday.",
+    "Why does paged attention save memory?",
+    "Reverse the words of a text in Python.",
+    "Five ideas for a rainy Sunday, please.",
 )
 EXPLANATION = (
     "The model runs on this computer, in a paged-attention engine of this program. While it answers, the graphs beside "
     "show the memory it takes, the KV blocks it fills and the steps it computes."
 )
-MAX_WIDTH_PX = 460
+MAX_WIDTH_PX = 440
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
@@ -57,16 +57,21 @@ class EmptyChat(QWidget):
         column.addSpacing(8)
         for prompt in PROMPTS:
             column.addWidget(self._sample(prompt))
+        row = QHBoxLayout()
+        row.addStretch(1)
+        row.addWidget(inner, 100)
+        row.addStretch(1)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addStretch(2)
-        outer.addWidget(inner, 0, Qt.AlignmentFlag.AlignHCenter)
+        outer.addLayout(row)
         outer.addStretch(3)
 
     def _sample(self, prompt: str) -> QPushButton:
         button = QPushButton(prompt)
         button.setAccessibleName(f"Ask: {prompt}")
         button.setToolTip("Send this prompt")
+        button.setMinimumWidth(40)  # a narrow pane must stay possible
         button.clicked.connect(self._on_clicked)
         return button
 

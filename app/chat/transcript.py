@@ -11,9 +11,11 @@ from PySide6.QtCore import QCoreApplication, QEvent, QPointF, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
+from app.chat.answer_view import AnswerView
 from app.chat.conversation import Role, Turn
 from app.chat.markdown import MarkdownReader
-from app.chat.message_view import AnswerView, MessageView, PromptView
+from app.chat.message_view import MessageView
+from app.chat.prompt_view import PromptView
 from app.theme import Theme
 
 TURNS_AT_ONCE = 40
@@ -147,11 +149,20 @@ class Transcript(QScrollArea):
         bar.setValue(bar.maximum() - from_end)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Keep the bubbles' share of the width, the button's place, and the end in view."""
+        """Keep the bubbles' share of the width, the button's place, and what is read in view."""
+        top = self._top_view()
         super().resizeEvent(event)
         for view in self._views.values():
             view.set_available_width(self._available_px())
         self._place_newest()
+        self._settle()
+        if top is not None and not self._is_following:
+            self.verticalScrollBar().setValue(top.y())
+
+    def _top_view(self) -> MessageView | None:
+        """The first message that reaches into the view."""
+        top = self.verticalScrollBar().value()
+        return next((view for view in self._views.values() if view.geometry().bottom() > top), None)
 
     def _available_px(self) -> int:
         margins = self._layout.contentsMargins()

@@ -4,7 +4,8 @@ from PySide6.QtWidgets import QAbstractButton, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from app.chat.controller import ChatController
-from app.chat.conversation_list import ConversationList, Role
+from app.chat.conversation_list import ConversationList
+from app.chat.conversation_model import Role
 from app.chat.history import History
 from app.theme import Theme
 from tests.fakes.engine_client import FakeEngineClient

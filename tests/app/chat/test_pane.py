@@ -3,7 +3,7 @@
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QAbstractButton, QMessageBox
+from PySide6.QtWidgets import QAbstractButton, QLabel, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from app.chat.controller import ChatController
@@ -136,6 +136,14 @@ def test_the_empty_state_says_which_model_answers(
     client.set_status(status)
     assert words in pane.empty._name.text()
     assert status.message in pane.empty._line.text()
+
+
+def test_a_narrow_pane_hides_nothing(qtbot: QtBot, pane: ChatPane) -> None:
+    for width in (320, 900):
+        pane.resize(width, 600)
+        assert pane.width() == width
+        for label in pane.empty.findChildren(QLabel):
+            assert label.height() >= label.heightForWidth(label.width()), label.text()
 
 
 def test_the_context_line_counts(qtbot: QtBot, pane: ChatPane, client: FakeEngineClient) -> None:

@@ -9,8 +9,10 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QAbstractSlider, QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 
+from app.chat.answer_view import FOLD_CHARS, AnswerView, stats_line
 from app.chat.conversation import Role, Turn, TurnState, TurnStats
-from app.chat.message_view import FOLD_CHARS, FOLD_PROMPT_CHARS, AnswerView, PromptView, stats_line
+from app.chat.prompt_view import FOLD_CHARS as FOLD_PROMPT_CHARS
+from app.chat.prompt_view import PromptView
 from app.chat.transcript import TURNS_AT_ONCE, Transcript
 from app.theme import Theme
 
@@ -154,6 +156,17 @@ def test_a_resize_keeps_the_end_in_view(qtbot: QtBot, transcript: Transcript) ->
     transcript.resize(350, 400)
     qtbot.waitUntil(lambda: transcript.verticalScrollBar().maximum() > before)
     assert at_bottom(transcript)
+
+
+def test_a_resize_keeps_the_message_that_is_read(transcript: Transcript) -> None:
+    transcript.show_turns([answer(number, "word " * 300, TurnState.COMPLETE) for number in range(10)])
+    read = transcript.views[4]
+    transcript.verticalScrollBar().triggerAction(Action.SliderToMinimum)
+    transcript.verticalScrollBar().setValue(read.y() + 3)
+    transcript.resize(350, 400)
+    QApplication.processEvents()
+    assert read.mapTo(transcript.viewport(), QPoint(0, 0)).y() <= 0 < read.geometry().bottom()
+    assert transcript._top_view() is read
 
 
 def test_only_the_newest_messages_are_built_and_earlier_ones_on_demand(transcript: Transcript) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Qt, Signal, Slot
+from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from app.bridge.engine_client import EngineClient
 from app.connections import connect_dashboard
@@ -15,6 +16,8 @@ from app.window import MainWindow
 if TYPE_CHECKING:
     from app.monitor.panel import Dashboard
     from app.monitor.sampler_thread import SamplerThread
+
+MIN_HEIGHT_PX = 660  # below it the cards would lose their plots: then the pane scrolls
 
 
 class DashboardSide(QObject):
@@ -45,7 +48,7 @@ class DashboardSide(QObject):
         self.sampler = self._build_sampler(paths)
         self.dashboard = Dashboard(theme, name_of=name_of)
         connect_dashboard(self.dashboard, self.sampler, self._client, self._window)
-        self._window.set_dashboard(self.dashboard)
+        self._window.set_dashboard(_scrollable(self.dashboard))
         self._window.dashboard_seen_changed.connect(self._set_pace)
         self._client.set_watched(self._window.dashboard_seen)
         self.sampler.start_sampling()
@@ -72,3 +75,12 @@ class DashboardSide(QObject):
 
         if self.sampler is not None:
             self.sampler.set_pace(Pace.NORMAL if seen else Pace.HIDDEN)
+
+
+def _scrollable(dashboard: QWidget) -> QScrollArea:
+    dashboard.setMinimumHeight(MIN_HEIGHT_PX)
+    area = QScrollArea(widgetResizable=True)
+    area.setFrameShape(QFrame.Shape.NoFrame)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area.setWidget(dashboard)
+    return area

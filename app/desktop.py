@@ -23,7 +23,7 @@ from app.models.starter_fetch import Fetch
 from app.opening import Opening, prepare
 from app.options import WindowOptions
 from app.preferences import Preferences
-from app.scenario import ScenarioRun
+from app.scenario import CHAT, ChatRun, ScenarioRun
 from app.screenshot import Screenshot
 from app.shutdown import Shutdown, SignalWatcher, Worker
 from app.start_trace import StartTrace
@@ -160,10 +160,12 @@ class Desktop(QObject):
         ]
         return Shutdown(refuse=self._refuse, workers=workers, save=self._save, parent=self)
 
-    def _prepare_scenario(self) -> ScenarioRun | None:
-        if self._opening.scenario is None:
-            return None
-        return ScenarioRun(self._opening.scenario, self.client, self)
+    def _prepare_scenario(self) -> ScenarioRun | ChatRun | None:
+        if self._opening.options.scenario == CHAT:
+            return ChatRun(self.chat.controller, self.client, self)
+        if self._opening.scenario is not None:
+            return ScenarioRun(self._opening.scenario, self.client, self)
+        return None
 
     def _prepare_screenshot(self) -> Screenshot | None:
         path = self._opening.options.screenshot

@@ -14,9 +14,10 @@ from app.icon import window_icon
 from app.instance import Instance
 from app.options import WindowOptions
 from app.paths import Paths, user_paths
+from app.scenario import CHAT
 from app.storage import why_not_writable
 from engine.catalog.local import ModelFolders, hf_hub_folder, resolve
-from engine.errors import EngineError
+from engine.errors import EngineError, UsageError
 
 
 class DisplayError(EngineError):
@@ -46,7 +47,7 @@ class Opening:
     Attributes:
         instance: the claim on the data folder.
         chosen: the model of the command line.
-        scenario: what is played once a model is ready.
+        scenario: what is played once a model is ready, when it needs an engine of its own.
         why_unsaved: why nothing can be kept; empty when it can.
     """
 
@@ -69,7 +70,7 @@ def prepare(options: WindowOptions) -> Opening | None:
     paths = user_paths(options.data_dir)
     folders = ModelFolders(cache=paths.cache, models=paths.data / "models", hf_hub=hf_hub_folder())
     chosen = resolve(options.model, folders) if options.model else None
-    play = _scenario(options.scenario) if options.scenario else None
+    play = _scenario(options.scenario)
     application = _application(options)
     why_unsaved = why_not_writable(paths.data)
     instance = Instance(paths.data)
@@ -84,10 +85,16 @@ def prepare(options: WindowOptions) -> Opening | None:
     )  # fmt: skip
 
 
-def _scenario(name: str) -> "Scenario":
+def _scenario(name: str) -> "Scenario | None":
+    """The engine's scenario of that name; None for none and for the chat's own, which needs no special engine."""
+    if name in {"", CHAT}:
+        return None
     from engine.trace.scenarios import scenario
 
-    return scenario(name)
+    try:
+        return scenario(name)
+    except UsageError as error:
+        raise UsageError(f"There is no scenario called {name!r}; choose {CHAT}, slots or seed.") from error
 
 
 def _application(options: WindowOptions) -> QApplication:

@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-m", "--model", default="", help="a GGUF file, a model folder, or a name")
-    parser.add_argument("--scenario", metavar="NAME", default="", help="work to show by itself")
+    parser.add_argument("--scenario", metavar="NAME", default="", help="work to show by itself: chat, slots or seed")
     parser.add_argument("--screenshot", metavar="FILE", type=Path, help="draw the window to a PNG file, then exit")
     parser.add_argument("--data-dir", metavar="DIR", type=Path, help="keep conversations and settings there")
     parser.add_argument("--theme", choices=THEMES, default="", help="colours of this run")

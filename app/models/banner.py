@@ -13,6 +13,7 @@ from app.widgets import Card
 from engine.catalog.fetch import FetchProgress
 from engine.catalog.starter import STARTER
 
+WELCOME_TITLE = "Choose a model to begin"
 WELCOME = (
     "KVScope runs a language model on this machine. The starter model is small, answers on any processor, and is kept "
     "in your cache folder; or open a model that you have."
@@ -28,7 +29,7 @@ class ModelBanner(Card):
     cancel_asked = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__("No model yet", parent)
+        super().__init__(WELCOME_TITLE, parent)
         self._details = ""
         self._has_starter = False
         self._text = QLabel(wordWrap=True)
@@ -63,7 +64,7 @@ class ModelBanner(Card):
 
     def show_welcome(self) -> None:
         """Nothing is loaded and nothing is wrong."""
-        self._show("No model yet", "", WELCOME, choices=True)
+        self._show(WELCOME_TITLE, "", WELCOME, choices=True)
 
     def show_fetching(self, progress: FetchProgress, elapsed_s: float) -> None:
         """The starter is being fetched."""

@@ -108,10 +108,11 @@ def open_desks(qtbot: QtBot, folder: Path) -> Iterator[OpenDesk]:
         script: Script | None = None,
         *,
         model: str = "",
+        scenario: str = "",
         data_dir: Path = folder,
         load_engine: EngineFactory | None = None,
     ) -> Desk:
-        options = WindowOptions(data_dir=data_dir, model=model)
+        options = WindowOptions(data_dir=data_dir, model=model, scenario=scenario)
         desk = Desk(qtbot, script or Script(), options, load_engine)
         opened.append(desk)
         desk.show()

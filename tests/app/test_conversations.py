@@ -146,6 +146,15 @@ def test_keys_of_a_hidden_list_still_work(open_desk: OpenDesk, model: str) -> No
     assert desk.desktop.chat.list.search_field.hasFocus()
 
 
+def test_the_scenario_of_the_chat_answers_several_conversations_at_once(open_desk: OpenDesk, model: str) -> None:
+    desk = open_desk(Script(pause_s=0.02), model=model, scenario="chat")
+    desk.wait(lambda: len(desk.titles) == 3)
+    usual = desk.desktop.chat.controller.sampling
+    desk.wait(lambda: "".join(ANSWER) in desk.transcript and not desk.client.open_requests)
+    assert desk.transcript.startswith("Write a Python function")
+    assert usual.max_tokens is None, "what the user asks next is asked as usual"
+
+
 def test_after_closing_has_begun_no_prompt_is_taken(open_desk: OpenDesk, model: str) -> None:
     desk = open_desk(model=model)
     desk.wait_ready()

@@ -108,7 +108,7 @@ def test_a_scenario_without_a_model_says_so(tmp_path: Path) -> None:
 def test_an_unknown_scenario_is_refused_with_the_names(tmp_path: Path) -> None:
     done = start(tmp_path, "--data-dir", str(tmp_path), "--scenario", "nonsense", fake=False)
     assert done.returncode == 2
-    assert "choose slots or seed" in done.stderr
+    assert "choose chat, slots or seed" in done.stderr
 
 
 def test_without_a_display_a_window_is_refused_with_a_sentence(tmp_path: Path) -> None:

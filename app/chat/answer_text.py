@@ -173,7 +173,8 @@ class AnswerText(MessageBrowser):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Buttons keep their places in the frames."""
         super().resizeEvent(event)
-        self._place_buttons()
+        if event.size().width() != event.oldSize().width():
+            self._place_buttons()
 
     def _paint_caret(self) -> None:
         cursor = QTextCursor(self.document())

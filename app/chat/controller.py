@@ -175,6 +175,9 @@ class ChatController(QObject):
         conversation_id = self._current_id
         if not text.strip() or self.is_running(conversation_id) or self._is_closed:
             return False
+        self._loaded(conversation_id)
+        if conversation_id not in self._turns:
+            return False  # it could not be read, which was said
         self._touch(conversation_id, text)
         if self._drafts.get(conversation_id) == text:
             del self._drafts[conversation_id]

@@ -87,9 +87,20 @@ class History:
         return tuple(conversation_of(row) for row in self._read(query))
 
     def turns(self, conversation_id: str) -> tuple[Turn, ...]:
-        """The turns of a conversation, in order."""
+        """The turns of a conversation, in order.
+
+        Raises:
+            HistoryError: they cannot be read.
+        """
         query = f"SELECT {TURN_COLUMNS} FROM turns WHERE conversation_id = ? ORDER BY position"
-        return tuple(turn_of(row) for row in self._read(query, conversation_id))
+        rows = self._read(query, conversation_id)
+        try:
+            return tuple(map(turn_of, rows))
+        except ValueError as error:
+            raise HistoryError(
+                f"A message of this conversation is damaged ({error}). Nothing was changed; the other conversations "
+                "can be used."
+            ) from error
 
     def search(self, text: str) -> frozenset[str]:
         """Ids of the conversations whose title or turns contain `text`, in any case."""

@@ -1,5 +1,7 @@
 """The controller with a scripted engine: every answer finds its turn, and no prompt is lost."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -288,6 +290,30 @@ def test_everything_is_there_after_a_restart(client: FakeEngineClient, tmp_path:
     assert second.turns(second.current_id) == ()
     answer = last(second, conversation_id)
     assert (answer.text, answer.state) == ("streaming when the program ends", TurnState.STOPPED)
+    second.close()
+
+
+def test_a_damaged_conversation_is_told_and_the_others_go_on(client: FakeEngineClient, tmp_path: Path) -> None:
+    path = tmp_path / "c.sqlite3"
+    first = ChatController(client, History.open(path))
+    first.send("A")
+    damaged = first.current_id
+    first.new_conversation()
+    first.send("B")
+    good = first.current_id
+    first.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("UPDATE turns SET role = 'nobody' WHERE conversation_id = ?", (damaged,))
+    second = ChatController(FakeEngineClient(), History.open(path))
+    told: list[str] = []
+    second.troubled.connect(told.append)
+    second.select(damaged)
+    assert second.turns(damaged) == ()
+    assert not second.send("on top of it")
+    assert "damaged" in told[0]
+    second.select(good)
+    assert [turn.text for turn in second.turns(good)] == ["B", ""]
+    assert second.send("on")
     second.close()
 
 

@@ -43,8 +43,9 @@ class ModelBanner(Card):
         self._cancel = _button("Cancel", "Stop this and go back to the choices")
         self._copy = _button("Copy details", "Copy the whole error text to the clipboard")
         row = FlowLayout(8)
-        for button in (self._download, self._file, self._folder, self._cancel, self._copy):
+        for button in (self._download, self._file, self._folder, self._cancel):
             row.addWidget(button)
+        self.header.addWidget(self._copy)
         self.body.addWidget(self._text)
         self.body.addWidget(self._bar)
         self.body.addLayout(row)

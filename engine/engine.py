@@ -119,7 +119,8 @@ class Engine:
             blocks_total=pool.num_blocks,
             block_size_tokens=pool.block_size,
             owners=tuple(
-                BlockOwner(sequence.request_id, tuple(sequence.block_table)) for sequence in self._scheduler.running
+                BlockOwner(sequence.request_id, tuple(sequence.block_table), sequence.num_computed)
+                for sequence in self._scheduler.running
             ),
             cached=pool.cached_block_ids,
         )

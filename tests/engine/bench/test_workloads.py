@@ -1,0 +1,31 @@
+"""What is measured: how many tokens, and never the same prompt twice."""
+
+import pytest
+
+from engine.bench.workloads import BATCH, COMPARISON, SINGLE, WORKLOADS, check_workload
+from engine.errors import UsageError
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_prompts(name: str) -> None:
+    workload = WORKLOADS[name]
+    runs = [workload.prompts(repetition) for repetition in range(-1, workload.repetitions)]
+    for prompts in runs:
+        assert [len(prompt) for prompt in prompts] == [workload.prompt_tokens] * workload.num_sequences
+        assert workload.lengths() == [workload.new_tokens] * workload.num_sequences
+    heads = {tuple(prompt[:16]) for prompts in runs for prompt in prompts}
+    assert len(heads) == len(runs) * workload.num_sequences, "a prefix cache would help"
+    assert workload.prompts(0) == runs[1], "a repetition is the same in every run"
+
+
+def test_the_sizes_of_the_comparison() -> None:
+    assert (SINGLE.num_sequences, BATCH.num_sequences) == (1, 16)
+    check_workload(COMPARISON, random_weights=None)
+    check_workload("single", random_weights="qwen3-0.6b")
+
+
+def test_what_cannot_be_run_is_refused_early() -> None:
+    with pytest.raises(UsageError, match=r"'huge'; choose cpu, single, batch, prefill\."):
+        check_workload("huge", random_weights=None)
+    with pytest.raises(UsageError, match="compares real weights"):
+        check_workload("cpu", random_weights="qwen3-0.6b")

@@ -1,0 +1,77 @@
+"""What the machine says about memory: the real files, and files that a control group might show."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.memory import measure
+
+GIB = 2**30
+Groups = Callable[..., None]
+
+
+def test_two_threads_of_a_core_are_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    siblings = {0: "0,4", 1: "1,5", 4: "0,4", 5: "1,5", 7: "7"}
+    monkeypatch.setattr(measure.os, "sched_getaffinity", lambda _pid: {0, 4, 5, 7})
+    monkeypatch.setattr(measure, "_core_of", siblings.__getitem__)
+    assert measure.physical_cores() == 3
+
+
+def test_cores_of_this_machine() -> None:
+    assert 1 <= measure.physical_cores() <= len(os.sched_getaffinity(0))
+    assert measure._core_of(10**6) == str(10**6), "a CPU that the kernel does not describe"
+
+
+def test_the_total_is_the_machines() -> None:
+    assert measure.system_total_bytes() == psutil.virtual_memory().total
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Groups:
+    """Control group files of (limit, usage), on a machine with 8 GiB available."""
+    monkeypatch.setattr(measure, "_meminfo", lambda: {"MemTotal": 16 * GIB, "MemAvailable": 8 * GIB})
+
+    def write(*pairs: tuple[str, str]) -> None:
+        files = []
+        for index, texts in enumerate(pairs):
+            paths = tuple(tmp_path / f"{name}-{index}" for name in ("limit", "usage"))
+            for path, text in zip(paths, texts, strict=True):
+                path.write_text(text)
+            files.append(paths)
+        monkeypatch.setattr(measure, "_CGROUP_LIMITS", tuple(files))
+
+    return write
+
+
+def test_a_quarter_of_what_is_left_beside_the_weights(groups: Groups) -> None:
+    groups()
+    assert measure.cpu_cache_room_bytes(0) == 2 * GIB
+    assert measure.cpu_cache_room_bytes(4 * GIB) == 1 * GIB
+    assert measure.cpu_cache_room_bytes(9 * GIB) == 0
+
+
+def test_a_control_group_can_be_the_smaller_machine(groups: Groups) -> None:
+    groups((f"{6 * GIB}\n", f"{2 * GIB}\n"))
+    assert measure.cpu_cache_room_bytes(0) == 1 * GIB
+
+
+@pytest.mark.parametrize(
+    "pair", [("max\n", "123\n"), (f"{2**63 - 4096}\n", "0\n"), ("", ""), (f"{16 * GIB}\n", f"{GIB}\n")]
+)
+def test_a_control_group_without_a_limit_changes_nothing(groups: Groups, pair: tuple[str, str]) -> None:
+    groups(pair)
+    assert measure.cpu_cache_room_bytes(0) == 2 * GIB
+
+
+def test_a_full_control_group_leaves_nothing(groups: Groups) -> None:
+    groups((f"{GIB}\n", f"{2 * GIB}\n"))
+    assert measure.cpu_cache_room_bytes(0) == 0
+
+
+def test_missing_files_change_nothing(groups: Groups, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    groups()
+    monkeypatch.setattr(measure, "_CGROUP_LIMITS", ((tmp_path / "none", tmp_path / "nothing"),))
+    assert measure.cpu_cache_room_bytes(0) == 2 * GIB

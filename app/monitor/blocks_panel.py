@@ -37,7 +37,7 @@ class BlocksPanel(Card):
         self.history = BlockHistory(theme, clock)
         self.history.setAccessibleName("KV blocks used and cached over the last 120 seconds")
         self.map = BlockMapPlot(theme, colours, name_of)
-        self.map.setAccessibleName("Map of all KV blocks by owner")
+        self.map.setAccessibleName("Map of the KV blocks by owner")
         self.legend = Legend(theme, rows=2)
         self.body.addWidget(self.history, 4)
         self.body.addWidget(self.map, 5)

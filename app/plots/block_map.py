@@ -1,4 +1,7 @@
-"""The map of all KV blocks: one square each, coloured by the sequence that holds it."""
+"""The map of the KV blocks: one square each, coloured by the sequence that holds it.
+
+A pool is often hundreds of times larger than what is in use; the map shows the part that was ever touched, and room.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,7 +10,7 @@ import numpy as np
 from PySide6.QtCore import QPoint, QRect
 
 from app.plots.colours import ColourBook
-from app.plots.frame import Margins
+from app.plots.frame import Frame, Margins
 from app.plots.live_plot import LivePlot
 from app.plots.overlay import Overlay
 from app.plots.raster import CellGrid, Pixels, draw_cells, fit_cells
@@ -16,6 +19,29 @@ from engine.events import BlockMap
 
 EMPTY, CACHED, SHARED = 1, 2, 3
 FIRST_OWNER = 4
+FEWEST_SHOWN = 256
+
+_WHOLE = Margins(left_px=0, top_px=0, right_px=0, bottom_px=0)
+_WITH_CAPTION = Margins(left_px=0, top_px=17, right_px=0, bottom_px=0)
+
+
+def highest_touched(block_map: BlockMap) -> int:
+    """The highest block id that is used or cached; 0 when all are empty."""
+    held = (max(owner.block_ids, default=0) for owner in block_map.owners)
+    return max(max(held, default=0), max(block_map.cached, default=0))
+
+
+def shown_blocks(touched: int, total: int) -> int:
+    """How many blocks the map shows: the first 256, 512, 1,024, … that leave half of it free, or all.
+
+    Args:
+        touched: the highest id that was ever used or cached.
+        total: usable blocks.
+    """
+    shown = FEWEST_SHOWN
+    while shown < 2 * touched:
+        shown *= 2
+    return min(shown, total)
 
 
 def block_numbers(block_map: BlockMap, slots: dict[str, int]) -> Pixels:
@@ -38,9 +64,15 @@ class BlockMapPlot(LivePlot):
         self._colours = colours
         self._name_of = name_of
         self._map: BlockMap | None = None
+        self._touched = 0
         self._grid = CellGrid(columns=1, rows=1, cell_px=1, per_cell=1)
         self.numbers: Pixels = np.zeros(0, dtype=np.uint8)
-        super().__init__(theme, Margins(left_px=0, top_px=0, right_px=0, bottom_px=0))
+        super().__init__(theme, _WHOLE)
+
+    @property
+    def shown(self) -> int:
+        """How many blocks it shows, from block 1 on. Never fewer than before while a model is loaded."""
+        return shown_blocks(self._touched, self._map.blocks_total) if self._map is not None else 0
 
     @property
     def grid(self) -> CellGrid:
@@ -48,7 +80,8 @@ class BlockMapPlot(LivePlot):
         return self._grid
 
     def set_map(self, block_map: BlockMap | None) -> None:
-        """Show another state of the blocks."""
+        """Show another state of the blocks; None begins anew, for another model."""
+        self._touched = 0 if block_map is None else max(self._touched, highest_touched(block_map))
         self._map = block_map
         self.mark_dirty()
 
@@ -63,7 +96,8 @@ class BlockMapPlot(LivePlot):
             return
         names = [owner.request_id for owner in self._map.owners]
         slots = dict(zip(names, self._colours.slots(names), strict=True))
-        self.numbers = block_numbers(self._map, slots)
+        self.numbers = block_numbers(self._map, slots)[: self.shown]
+        self._show_extent(self._map.blocks_total)
         self._grid = fit_cells(len(self.numbers), self.area.width(), self.area.height())
         pixels = draw_cells(self.numbers, self._grid)
         self.show_pixels(pixels, self._place)
@@ -80,17 +114,31 @@ class BlockMapPlot(LivePlot):
     def paint_reading(self, _overlay: Overlay, _mouse: QPoint) -> None:
         """The words name the block; a line would only hide the cells."""
 
+    def _show_extent(self, total: int) -> None:
+        """Say in the corner which part is shown; a whole map needs no words."""
+        self._margins, self.frame, self.caption_tip = _WHOLE, Frame(), ""
+        if self.shown < total:
+            self._margins = _WITH_CAPTION
+            self.frame = Frame(caption=f"blocks 1–{self.shown:,} of {total:,}, the rest was never used")
+            self.caption_tip = (
+                f"The cache has {total:,} blocks. Only the first {self.shown:,} are drawn, so that they can be seen;\n"
+                "none of the others was used since the model was loaded. The map grows when they are needed."
+            )
+
     @property
     def _place(self) -> QRect:
         side = self._grid.cell_px
         return QRect(self.area.left(), self.area.top(), self._grid.columns * side, self._grid.rows * side)
 
     def _blocks_under_mouse(self) -> range:
-        cell = self._grid.cell_at(self._mouse.x(), self._mouse.y()) if self._mouse is not None else None
-        if cell is None or self._map is None:
+        if self._mouse is None:
+            return range(0)
+        place = self._mouse - self.area.topLeft()
+        cell = self._grid.cell_at(place.x(), place.y())
+        if cell is None:
             return range(0)
         first = cell * self._grid.per_cell + 1
-        return range(first, min(first + self._grid.per_cell, self._map.blocks_total + 1))
+        return range(first, min(first + self._grid.per_cell, len(self.numbers) + 1))
 
     def _holders(self, block: int) -> str:
         block_map: Any = self._map

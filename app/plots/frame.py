@@ -47,6 +47,7 @@ class Frame:
     Attributes:
         x_labels, y_labels: values and the words for them; each y label has a hairline.
         unit: written above the vertical numbers.
+        caption: written in the corner above the picture, after the levels.
     """
 
     x_range: tuple[float, float] = (0.0, 1.0)
@@ -56,6 +57,7 @@ class Frame:
     levels: tuple[Level, ...] = ()
     marks: tuple[Mark, ...] = ()
     unit: str = ""
+    caption: str = ""
 
     def x_px(self, area: QRect, x: float) -> int:
         """Where a value stands horizontally."""

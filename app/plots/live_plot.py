@@ -24,6 +24,7 @@ class LivePlot(pg.GraphicsView):  # type: ignore[misc]
     def __init__(self, theme: Theme, margins: Margins | None = None) -> None:
         super().__init__(useOpenGL=False, background=None)
         self.frame = Frame()
+        self.caption_tip = ""  # explains the frame's caption to a mouse over it
         self._theme = theme
         self._margins = margins or Margins()
         self._message = ""
@@ -228,9 +229,13 @@ class LivePlot(pg.GraphicsView):  # type: ignore[misc]
         font.setPointSizeF(font.pointSizeF() - 1)
         return font
 
+    def _reading(self, mouse: QPoint) -> str:
+        if self.area.contains(mouse):
+            return self.hover_text(*self.frame.value_at(self.area, mouse))
+        return self.caption_tip if mouse.y() < self.area.top() else ""
+
     def _show_reading(self) -> None:
         if self._mouse is None:
             return
-        inside = self.area.contains(self._mouse) and not self._message
-        text = self.hover_text(*self.frame.value_at(self.area, self._mouse)) if inside else ""
+        text = "" if self._message else self._reading(self._mouse)
         QToolTip.showText(self.mapToGlobal(self._mouse + QPoint(12, 0)), text, self.viewport())

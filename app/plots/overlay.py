@@ -39,7 +39,7 @@ class Overlay:
             self._x_label(self._frame.x_px(self._area, x), text)
 
     def levels(self) -> None:
-        """Dashed lines, named in the corner; an arrow says that one lies above the axis."""
+        """Dashed lines, named in the corner before the caption; an arrow says that one lies above the axis."""
         names = []
         self._painter.setPen(QPen(QColor(self._colours.secondary), 1, Qt.PenStyle.DashLine))
         for level in self._frame.levels:
@@ -49,7 +49,7 @@ class Overlay:
                 row = self._frame.y_px(self._area, level.y)
                 self._painter.drawLine(self._area.left(), row, self._area.right(), row)
         self._painter.setPen(QColor(self._colours.secondary))
-        self._painter.drawText(self._caption(), int(_RIGHT), "   ".join(names))
+        self._painter.drawText(self._caption(), int(_RIGHT), "   ".join((*names, self._frame.caption)).rstrip())
 
     def marks(self) -> None:
         """Dotted lines with words; the newest stands on top."""

@@ -88,7 +88,7 @@ class CellGrid:
         return row * self.columns + column if inside else None
 
 
-def fit_cells(count: int, width_px: int, height_px: int, *, smallest_px: int = 2, largest_px: int = 16) -> CellGrid:
+def fit_cells(count: int, width_px: int, height_px: int, *, smallest_px: int = 2, largest_px: int = 20) -> CellGrid:
     """The largest whole-pixel cells with which `count` things fill the rectangle."""
     for cell_px in range(largest_px, smallest_px - 1, -1):
         columns = max(1, width_px // cell_px)

@@ -1,5 +1,7 @@
 """The map of blocks: numbers, layout, words."""
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QToolTip
 from pytestqt.qtbot import QtBot
 
-from app.plots.block_map import CACHED, EMPTY, FIRST_OWNER, SHARED, BlockMapPlot, block_numbers
+from app.plots.block_map import CACHED, EMPTY, FIRST_OWNER, SHARED, BlockMapPlot, block_numbers, shown_blocks
 from app.plots.colours import SEQUENCE_COLOURS, ColourBook
 from app.theme import LIGHT, Theme
 from engine.events import BlockMap, BlockOwner
@@ -34,7 +36,8 @@ def plot(qtbot: QtBot, theme: Theme) -> BlockMapPlot:
 def hover(qtbot: QtBot, plot: BlockMapPlot, block: int) -> str:
     grid = plot.grid
     row, column = divmod((block - 1) // grid.per_cell, grid.columns)
-    QTest.mouseMove(plot.viewport(), QPoint(column * grid.cell_px + 1, row * grid.cell_px + 1))
+    place = QPoint(column * grid.cell_px + 1, row * grid.cell_px + 1)
+    QTest.mouseMove(plot.viewport(), plot.area.topLeft() + place)
     qtbot.waitUntil(QToolTip.isVisible)
     return QToolTip.text()
 
@@ -88,8 +91,53 @@ def test_hover_names_block_holder_and_tokens(qtbot: QtBot, plot: BlockMapPlot) -
     assert hover(qtbot, plot, 30) == "Block 30 · empty"
 
 
+@given(touched=st.integers(0, 40_000), total=st.integers(1, 40_000))
+def test_the_map_shows_what_was_touched_and_as_much_room(touched: int, total: int) -> None:
+    touched = min(touched, total)
+    shown = shown_blocks(touched, total)
+    candidates = [size for power in range(8, 18) if (size := 2**power) >= 2 * touched]
+    assert shown == min(candidates[0], total)
+    assert shown >= touched
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_used_or_cached_block_is_on_the_map_and_it_never_shrinks(plot: BlockMapPlot, seed: int) -> None:
+    chance = random.Random(seed)
+    total = chance.randint(300, 3000)
+    plot.set_map(None)
+    before = 0
+    for _ in range(5):
+        held, cached = (tuple(chance.sample(range(1, total // 2), chance.randint(0, 3))) for _ in range(2))
+        plot.set_map(BlockMap(total, 16, (BlockOwner("r1", held),), cached))
+        assert plot.shown >= max((*held, *cached), default=0)
+        assert plot.shown >= before
+        before = plot.shown
+    plot.set_map(None)  # another model
+    plot.set_map(BlockMap(total, 16, (), ()))
+    assert plot.shown == 256
+
+
+def test_a_part_is_said_to_be_one(qtbot: QtBot, plot: BlockMapPlot) -> None:
+    assert plot.frame.caption == ""
+    plot.set_map(BlockMap(8192, 16, owners=(BlockOwner("r1", (1, 129)),), cached=(3,)))
+    plot.refresh()
+    assert len(plot.numbers) == 512
+    assert plot.frame.caption == "blocks 1–512 of 8,192, the rest was never used"
+    assert hover(qtbot, plot, 129) == "Block 129 · used by #1 · its tokens 17 to 32"
+    QTest.mouseMove(plot.viewport(), QPoint(60, 5))
+    qtbot.waitUntil(lambda: QToolTip.text().startswith("The cache has 8,192 blocks."))
+
+
+def test_cells_have_gaps_and_fill_the_width(plot: BlockMapPlot) -> None:
+    plot.resize(470, 110)
+    plot.set_map(BlockMap(8192, 16, owners=(BlockOwner("r1", (1, 2)),), cached=()))
+    plot.refresh()
+    assert plot.grid.gap_px == 1
+    assert plot.width() - plot.grid.cell_px < plot.grid.columns * plot.grid.cell_px <= plot.width()
+
+
 def test_more_blocks_than_pixels(qtbot: QtBot, plot: BlockMapPlot) -> None:
-    plot.set_map(BlockMap(50_000, 16, owners=(BlockOwner("r1", (1, 2)),), cached=(3,)))
+    plot.set_map(BlockMap(50_000, 16, owners=(BlockOwner("r1", (1, 2)),), cached=(3, 50_000)))
     plot.refresh()
     per_cell = plot.grid.per_cell
     assert per_cell > 1
@@ -103,6 +151,6 @@ def test_the_picture_stays_inside(plot: BlockMapPlot) -> None:
         height, width = plot._image.image.shape[:2]
         assert width <= plot.width()
         assert height <= plot.height()
-        assert len(plot.numbers) == total
+        assert len(plot.numbers) == min(total, 256)
         assert (plot.numbers == EMPTY).all()
         assert isinstance(plot.numbers, np.ndarray)

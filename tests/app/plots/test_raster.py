@@ -63,7 +63,7 @@ def test_all_blocks_have_a_cell_inside(count: int, width: int, height: int) -> N
     assert grid.columns * grid.rows * grid.per_cell >= count
     assert grid.columns * grid.cell_px <= width
     assert grid.rows * grid.cell_px <= height
-    if grid.per_cell == 1 and grid.cell_px < 16:
+    if grid.per_cell == 1 and grid.cell_px < 20:
         larger = grid.cell_px + 1
         assert -(-count // (width // larger)) * larger > height
     picture = draw_cells(np.ones(count, dtype=np.uint8), grid)

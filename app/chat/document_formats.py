@@ -148,12 +148,17 @@ def indent_px(block: Block) -> float:
 
 def gap_px(previous: Block | None, block: Block) -> float:
     """Space above a block. Code frames reach beyond their text, above for the header and below for the padding."""
+    if previous is None:
+        return 0.0  # Qt ignores it there: see `head_px`
     return _outer_gap_px(previous, block) + (CODE_HEADER_PX if isinstance(block, Code) else 0)
 
 
-def _outer_gap_px(previous: Block | None, block: Block) -> float:
-    if previous is None:
-        return 0.0
+def head_px(first: Block | None) -> float:
+    """Space above the first block of a document."""
+    return float(CODE_HEADER_PX) if isinstance(first, Code) else 0.0
+
+
+def _outer_gap_px(previous: Block, block: Block) -> float:
     if isinstance(previous, Code):
         return CODE_PADDING_PX + CODE_MARGIN_PX
     if isinstance(previous, Table):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from PySide6.QtGui import QColor, QFont, QTextBlockFormat, QTextCharFormat, QTextCursor, QTextDocument, QTextTable
 
-from app.chat.document_formats import DocumentFormats, gap_px
+from app.chat.document_formats import DocumentFormats, gap_px, head_px
 from app.chat.highlight import Run, language_of
 from app.chat.markdown_blocks import Block, Code, Paragraph, Rule, Spans, Table
 from app.chat.markdown_stream import Change
@@ -82,9 +82,19 @@ class DocumentWriter:
             self._truncate(cursor, index)
             for block in blocks:
                 self._write(cursor, block)
+            self._make_head()
             self._colour_short_code(cursor, index)
         finally:
             cursor.endEditBlock()
+
+    def _make_head(self) -> None:
+        """Room above the first block: Qt ignores a block's own margin at the top of a document."""
+        frame = self._document.rootFrame()
+        shape = frame.frameFormat()
+        top_px = head_px(self._entries[0].block if self._entries else None)
+        if shape.topMargin() != top_px:
+            shape.setTopMargin(top_px)
+            frame.setFrameFormat(shape)
 
     def _skip_equal(self, change: Change) -> tuple[int, tuple[Block, ...]]:
         same = 0

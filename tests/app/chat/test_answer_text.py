@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.chat.answer_text import AnswerText, CopyCodeButton
+from app.chat.document_decor import code_frames
 from app.chat.markdown import MarkdownReader
 from app.chat.message_text import selected_text
 from app.theme import DARK, Theme
@@ -75,6 +76,22 @@ def test_code_has_a_button_that_copies_just_it(text: AnswerText) -> None:
     assert QGuiApplication.clipboard().text() == "x = 1\n\ny = 2"
     second.click()
     assert QGuiApplication.clipboard().text() == "z" * 500
+
+
+@pytest.mark.parametrize("before", ["", "Words.\n\n"])
+def test_the_frame_of_code_lies_inside_the_view_even_when_it_comes_first(text: AnswerText, before: str) -> None:
+    for letter in before + "```python\nx = 1\n```\n\nThat is all.":
+        text.append_text(letter)
+        text.flush()
+    text.finish()
+    (frame,) = code_frames(text.document(), text.writer.entries, text.width())
+    line = text.document().documentLayout().blockBoundingRect(text.document().findBlock(text.writer.entries[0].text))
+    assert frame.rect.top() >= (line.bottom() if before else 0)
+    (button,) = copy_buttons(text)
+    assert button.y() >= frame.rect.top()
+    assert text.height() >= text.document().size().height()
+    text.show_text("No code at all.")
+    assert text.document().documentLayout().blockBoundingRect(text.document().firstBlock()).top() == 0
 
 
 def test_buttons_stand_in_their_frames_at_any_width(qtbot: QtBot, text: AnswerText) -> None:

@@ -16,10 +16,11 @@ from app.models.banner import ModelBanner
 from app.models.picker import ModelPicker
 from app.models.starter_fetch import Fetch, StarterFetch
 from engine.catalog.fetch import FetchProgress
-from engine.catalog.local import ModelFolders, display_name, list_models
+from engine.catalog.local import ModelFolders, list_models
 from engine.catalog.starter import fetch_starter, starter_path
 from engine.config import EngineConfig
 from engine.events import EngineState, EngineStatus
+from engine.model_names import display_name
 
 Configure = Callable[[str], EngineConfig]
 """Makes the engine's configuration for a model's path from the settings in force."""

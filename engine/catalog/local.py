@@ -11,6 +11,7 @@ from pathlib import Path
 
 from engine.catalog.starter import STARTER, starter_path
 from engine.errors import ModelError, UnknownModelError
+from engine.model_names import display_name
 from engine.weights.config_json import architecture_from_folder
 
 GGUF_MAGIC = b"GGUF"
@@ -85,14 +86,6 @@ def resolve(name_or_path: str, folders: ModelFolders) -> Path:
     if wanted == STARTER.name:
         raise StarterMissingError
     raise UnknownModelError(name_or_path)
-
-
-def display_name(path: Path) -> str:
-    """What people call it: "owner/name" for a snapshot of the Hugging Face cache, else the file's or folder's name."""
-    repository = path.parent.parent.name
-    if path.parent.name == "snapshots" and repository.startswith("models--"):
-        return repository.removeprefix("models--").replace("--", "/", 1)
-    return path.name
 
 
 class StarterMissingError(ModelError):

@@ -8,6 +8,7 @@ from typing import Any
 import tokenizers
 
 from engine.errors import ModelError
+from engine.model_names import display_name
 from engine.text.parts import TokenizerParts
 
 
@@ -22,7 +23,7 @@ def parts_from_folder(folder: Path) -> TokenizerParts:
     model_config = _optional_json(folder / "config.json")
     bos_token_id = _token_id(backend, config.get("bos_token"), model_config.get("bos_token_id"))
     return TokenizerParts(
-        name=folder.name,
+        name=display_name(folder),
         backend=backend,
         bos_token_id=bos_token_id,
         eos_token_id=_token_id(backend, config.get("eos_token"), model_config.get("eos_token_id")),

@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.architecture import ModelArchitecture, RopeScaling
 from engine.errors import ModelError
+from engine.model_names import display_name
 
 FAMILY = "llama"
 DEFAULT_ROPE_THETA = 10000.0
@@ -41,7 +42,7 @@ def architecture_from_folder(folder: Path) -> ModelArchitecture:
         )
     generation_path = folder / "generation_config.json"
     generation = read_json(generation_path) if generation_path.is_file() else {}
-    return architecture_from_config(read_json(path), generation, name=folder.name)
+    return architecture_from_config(read_json(path), generation, name=display_name(folder))
 
 
 def architecture_from_config(

@@ -162,3 +162,19 @@ def test_what_opens_the_window_says_what_is_wrong_as_an_error_for_people() -> No
     for error in (AlreadyOpenError(Path("/x")), DisplayError()):
         assert isinstance(error, EngineError)
         assert str(error).endswith(".")
+
+
+def test_waiting_threads_of_torch_do_not_spin_unless_the_user_wants_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from app import desktop
+    from app.options import WindowOptions
+
+    monkeypatch.setattr(desktop, "prepare", lambda _options: None)
+    for given, expected in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
+        monkeypatch.setenv("OMP_WAIT_POLICY", given or "")
+        if given is None:
+            monkeypatch.delenv("OMP_WAIT_POLICY")
+        assert desktop.run(WindowOptions()) == 0
+        assert os.environ["OMP_WAIT_POLICY"] == expected
+    assert "KVScope is open already" in capsys.readouterr().out

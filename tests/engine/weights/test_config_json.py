@@ -112,3 +112,10 @@ def test_defaults_are_those_of_transformers(tmp_path: Path) -> None:
     assert read.rope_theta == reference.rope_parameters["rope_theta"]
     assert read.tie_word_embeddings == reference.tie_word_embeddings
     assert (read.attention_bias, read.mlp_bias) == (reference.attention_bias, reference.mlp_bias)
+
+
+def test_a_snapshot_is_called_by_its_repository(tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--org--Model" / "snapshots" / "0123abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text(json.dumps(BASE))
+    assert architecture_from_folder(snapshot).name == "org/Model"

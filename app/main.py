@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from app.options import COMMANDS, WindowOptions, parse_window_options
-from engine.errors import EngineError, RefusalError, UsageError
+from engine.errors import EngineError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -19,18 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _open_window(parse_window_options(arguments))
     except EngineError as error:
         sys.stderr.write(f"kvscope: {error}\n")
-        return exit_code(error)
-
-
-def exit_code(error: EngineError) -> int:
-    """What the shell is told."""
-    match error:
-        case UsageError():
-            return 2
-        case RefusalError():
-            return 3
-        case _:
-            return 1
+        return error.exit_code
 
 
 def _run_command(arguments: list[str]) -> int:

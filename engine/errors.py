@@ -1,20 +1,27 @@
 """What can go wrong, said to the user. Each class builds its sentence from facts.
 
-A text says what happened, what was asked, and what to try. The command line maps the classes to exit codes:
-`UsageError` 2, `RefusalError` 3, every other `EngineError` 1.
+A text says what happened, what was asked, and what to try.
 """
+
+from typing import ClassVar
 
 
 class EngineError(Exception):
-    """Base of every error whose text is meant for the user."""
+    """Base of every error whose text is meant for the user. `exit_code` is what the command line ends with."""
+
+    exit_code: ClassVar[int] = 1
 
 
 class UsageError(EngineError):
     """The input cannot be used as given: a missing file, a foreign format, an option out of range."""
 
+    exit_code = 2
+
 
 class RefusalError(EngineError):
     """What was asked is understood and will not be done."""
+
+    exit_code = 3
 
 
 class ModelError(UsageError):

@@ -16,7 +16,7 @@ from engine.memory.plan import MemoryPlan
 from engine.model.decoder import Decoder, Weights, load_decoder
 from engine.runner.model_runner import ModelRunner
 from engine.scheduling.scheduler import Scheduler
-from engine.target import Target, choose_target, plan_cache
+from engine.target import Target, choose_target, loaded_weights_bytes, plan_cache
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.weights.random import RandomWeights
@@ -127,7 +127,7 @@ def _info(
         device=target.description,
         attention=select_backend(target.device).name,
         num_parameters=architecture.num_parameters,
-        weights_bytes=architecture.num_parameters * target.dtype.itemsize,
+        weights_bytes=loaded_weights_bytes(architecture, target),
         block_size_tokens=config.block_size,
         block_bytes=block_bytes(architecture, config.block_size, target.dtype),
         num_blocks=memory_plan.usable_blocks,

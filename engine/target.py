@@ -84,7 +84,7 @@ def plan_cache(config: EngineConfig, architecture: ModelArchitecture, target: Ta
 def snapshot(config: EngineConfig, architecture: ModelArchitecture, target: Target) -> MemorySnapshot:
     """The device's memory as it will be when the weights are loaded."""
     size_bytes = block_bytes(architecture, config.block_size, target.dtype)
-    weights_bytes = architecture.num_parameters * target.dtype.itemsize
+    weights_bytes = loaded_weights_bytes(architecture, target)
     longest = architecture.max_position_embeddings
     total_bytes, free_bytes, margin_bytes = _memory(target, weights_bytes)
     limited = config.own_limit_fraction is not None
@@ -104,6 +104,14 @@ def snapshot(config: EngineConfig, architecture: ModelArchitecture, target: Targ
         own_bytes=weights_bytes if limited else None,
         kv_bytes_requested=_requested_bytes(config, size_bytes),
     )
+
+
+def loaded_weights_bytes(architecture: ModelArchitecture, target: Target) -> int:
+    """What the weights hold once loaded. A tied head that was packed for oneDNN stands beside the embedding table."""
+    num_weights = architecture.num_parameters
+    if architecture.tie_word_embeddings and target.is_cpu and target.dtype is torch.bfloat16:
+        num_weights += architecture.vocab_size * architecture.hidden_size
+    return num_weights * target.dtype.itemsize
 
 
 def _requested_bytes(config: EngineConfig, size_bytes: int) -> int | None:

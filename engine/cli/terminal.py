@@ -10,7 +10,7 @@ import typer
 from engine.catalog.fetch import FetchProgress
 from engine.catalog.local import ModelFolders, hf_hub_folder, resolve
 from engine.catalog.starter import fetch_starter
-from engine.errors import EngineError, RefusalError, UsageError
+from engine.errors import EngineError
 from engine.events import LoadProgress
 
 # Typer carried click's exceptions under several names over its versions: this one has always been an attribute.
@@ -26,22 +26,11 @@ def run(app: typer.Typer, argv: list[str], *, name: str = "kvscope") -> int:
     except _PARSE_ERROR as error:
         return fail(_usage_sentence(error, name), 2)
     except EngineError as error:
-        return fail(str(error), exit_code(error))
+        return fail(str(error), error.exit_code)
     except BrokenPipeError:
         return 1
     except (typer.Abort, KeyboardInterrupt):
         return fail("Interrupted.", INTERRUPTED)
-
-
-def exit_code(error: EngineError) -> int:
-    """2 for usage and input, 3 for refusals, 1 for failures."""
-    match error:
-        case UsageError():
-            return 2
-        case RefusalError():
-            return 3
-        case _:
-            return 1
 
 
 def fail(sentence: str, code: int) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.main import exit_code, main
+from app.main import main
 from app.options import COMMANDS, WindowOptions, parse_window_options
 from engine.errors import EngineError, ModelError, RefusalError, UsageError
 
@@ -58,7 +58,7 @@ def test_a_model_that_is_not_there_is_said_before_a_window_opens(
 
 
 def test_each_kind_of_error_has_its_exit_code() -> None:
-    assert [exit_code(error) for error in (UsageError(), ModelError(), RefusalError(), EngineError())] == [2, 2, 3, 1]
+    assert [kind.exit_code for kind in (UsageError, ModelError, RefusalError, EngineError)] == [2, 2, 3, 1]
 
 
 @pytest.mark.parametrize("word", ["--help", "--version"])

@@ -17,7 +17,7 @@ from app.dashboard_side import DashboardSide
 from app.error_dialog import ErrorReporter
 from app.logs import ExceptionHooks, Logs, log_qt_messages
 from app.models.banner import ModelBanner
-from app.models.controller import ModelController
+from app.models.controller import ModelController, WithoutModel
 from app.models.header import ModelHeader
 from app.models.starter_fetch import Fetch
 from app.opening import Opening, prepare
@@ -147,6 +147,7 @@ class Desktop(QObject):
         connect_status_line(window.status_line, client)
         client.status_changed.connect(self._on_status)
         self.models.model_ready.connect(self.preferences.remember_model)
+        self.models.starter_declined.connect(self.preferences.decline_starter)
         self.preferences.troubled.connect(window.notices.add)
         window.theme_chosen.connect(self._theme.set_choice)
         window.theme_chosen.connect(self.preferences.choose_theme)
@@ -209,7 +210,12 @@ class Desktop(QObject):
         self.side.build(self._theme, self._opening.paths, self.chat.name_of)
         self._trace.note("dashboard ready")
         self._note("the graphs")
-        self.models.start(self._opening.chosen, self.preferences.settings.last_model)
+        settings = self.preferences.settings
+        # A picture of what is there needs no download.
+        fetches = settings.fetch_starter and self._opening.options.screenshot is None
+        self.models.start(
+            self._opening.chosen, settings.last_model, WithoutModel.FETCH if fetches else WithoutModel.ASK
+        )
 
     @Slot(object)
     def _on_status(self, status: EngineStatus) -> None:

@@ -62,3 +62,8 @@ class Preferences(QObject):
     def remember_model(self, path: str) -> None:
         """Remember what was loaded last."""
         self.change(replace(self._settings, last_model=path))
+
+    @Slot()
+    def decline_starter(self) -> None:
+        """Remember that the starter is fetched only when it is asked for."""
+        self.change(replace(self._settings, fetch_starter=False))

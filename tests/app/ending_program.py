@@ -36,6 +36,8 @@ def main(state: str, data_dir: Path) -> int:
     if state == "stuck":  # answers to nothing: the deadline has to end it
         script.load_gate.wait = lambda _timeout=None: threading.Event().wait(3600)  # type: ignore[method-assign]
     with_model = state not in {"downloading", "empty"}
+    if state == "empty":
+        (data_dir / "settings.json").write_text('{"fetch_starter": false}')
     options = WindowOptions(data_dir=data_dir, model=str(model) if with_model else "")
     opening = prepare(options)
     assert opening is not None
@@ -60,8 +62,6 @@ def main(state: str, data_dir: Path) -> int:
         ready = client.status.state is EngineState.READY
         if state == "generating" and ready and not client.open_requests and not told:
             client.submit(Request(request_id="a", text="go on"))
-        if state == "downloading" and not desktop.models.is_running and not told:
-            desktop.models.download_starter()
         if state == "release" and desktop.side.sampler is not None and not hasattr(look, "victim"):
             look.victim = int(sys.stdin.readline())  # type: ignore[attr-defined]
             desktop.side.sampler.sampled.connect(release)

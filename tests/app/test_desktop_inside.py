@@ -1,6 +1,7 @@
 """What the program remembers and tells, seen from inside."""
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from app.instance import Instance
+from engine.catalog.fetch import Cancelled, FetchCancelledError, FetchProgress, OnProgress
 from engine.events import EngineState
 from tests.app.desk import OpenDesk, open_desks
 from tests.app.test_desktop import READ_ONLY_FOLDER
@@ -116,3 +118,26 @@ def test_a_second_start_brings_the_window_to_the_front(open_desk: OpenDesk, tmp_
     assert not second.claim()
     desk.desktop._opening.instance.raise_asked.emit()
     desk.wait(lambda: not desk.window.isMinimized())
+
+
+def endless_fetch(_cache_dir: Path, on_progress: OnProgress, cancelled: Cancelled) -> Path:
+    on_progress(FetchProgress("Downloading", 1, 100))
+    pause = threading.Event()
+    while not cancelled():
+        pause.wait(0.01)
+    raise FetchCancelledError
+
+
+def test_a_starter_that_was_declined_is_not_fetched_by_itself_again(open_desk: OpenDesk) -> None:
+    first = open_desk(fetch=endless_fetch)
+    first.wait(lambda: first.desktop.models.is_running)
+    first.close()  # closing declines nothing
+    second = open_desk(fetch=endless_fetch)
+    second.wait(lambda: second.desktop.models.is_running)
+    second.click("Cancel")
+    second.wait(lambda: not second.desktop.models.is_running)
+    second.close()
+    third = open_desk(fetch=endless_fetch)
+    assert not third.desktop.models.is_running
+    third.click("Download")
+    third.wait(lambda: third.desktop.models.is_running)

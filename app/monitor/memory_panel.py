@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QHBoxLayout, QPushButton, QToolButton
 
 from app.gpu.record import MemoryKind, MemorySample, ProcessIdentity, ProcessKind, ProcessMemory
 from app.monitor.buttons import describe_button
-from app.monitor.process_table import ROW_PX, ProcessTable
+from app.monitor.process_table import ProcessTable, WholeRows
 from app.plots.colours import ColourBook
 from app.plots.legend import Entry, Legend, Swatch
 from app.plots.memory_history import Band, BandRole
@@ -34,6 +34,7 @@ class MemoryPanel(Card):
         self.plot.set_message("Looking at the memory…")
         self.legend = Legend(theme, rows=2)
         self.table = ProcessTable(colour_of=self._colour_of)
+        self._table_room = WholeRows(self.table, least_rows=3)
         self.note = ElidedLabel()
         self.note.setObjectName("secondary")
         self.note.hide()
@@ -108,9 +109,8 @@ class MemoryPanel(Card):
         self.body.addWidget(self.plot, 3)
         self.body.addLayout(below)
         self.body.addWidget(self.note)
-        self.body.addWidget(self.table, 2)
+        self.body.addWidget(self._table_room, 2)
         self.plot.setMinimumHeight(90)
-        self.table.setMinimumHeight(3 * ROW_PX + 30)
 
     def _make_toggle(self) -> None:
         self.table_toggle = QToolButton()
@@ -124,7 +124,7 @@ class MemoryPanel(Card):
 
     @Slot(bool)
     def _show_table(self, shown: bool) -> None:
-        self.table.setVisible(shown)
+        self._table_room.setVisible(shown)
         self.table_toggle.setArrowType(Qt.ArrowType.DownArrow if shown else Qt.ArrowType.RightArrow)
         self._words_are_old = True
         self.refresh()

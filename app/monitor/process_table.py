@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QModelIndex, QSize, Qt
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QAbstractItemView, QFrame, QHeaderView, QTableView, QWidget
 
 from app.gpu.record import ProcessMemory
 from app.monitor.process_model import Column, ProcessTableModel
@@ -11,7 +12,7 @@ from app.monitor.process_model import Column, ProcessTableModel
 ALL_COLUMNS = (Column.NAME, Column.PID, Column.USER, Column.MEMORY, Column.KIND)
 REASON_COLUMNS = (Column.NAME, Column.PID, Column.MEMORY, Column.REASON)
 ROW_PX = 22
-_WIDTHS_PX = {Column.PID: 72, Column.USER: 72, Column.MEMORY: 92, Column.KIND: 104}
+_WIDTHS_PX = {Column.PID: 72, Column.USER: 72, Column.MEMORY: 80, Column.KIND: 104}
 
 
 def no_colour(_process: ProcessMemory) -> None:
@@ -31,12 +32,14 @@ class ProcessTable(QTableView):
         self.model_of_processes = ProcessTableModel(columns, colour_of, self)
         self.setModel(self.model_of_processes)
         self.setAccessibleName("Processes that hold memory")
+        self.setFrameShape(QFrame.Shape.NoFrame)
         self.setShowGrid(False)
         self.setWordWrap(False)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.verticalScrollBar().setSingleStep(ROW_PX)
         self.setIconSize(QSize(10, 10))
         self._set_up_headers(columns)
         self.setSortingEnabled(True)
@@ -64,3 +67,22 @@ class ProcessTable(QTableView):
                 header.setSectionResizeMode(number, QHeaderView.ResizeMode.Stretch)
             else:
                 self.setColumnWidth(number, _WIDTHS_PX.get(column, 150))
+
+
+class WholeRows(QWidget):
+    """Room for a table, of which it takes as much as whole rows need: none is cut at the end."""
+
+    def __init__(self, table: ProcessTable, least_rows: int) -> None:
+        super().__init__()
+        self._table = table
+        table.setParent(self)
+        self.setMinimumHeight(self._header_px + least_rows * ROW_PX)
+
+    @property
+    def _header_px(self) -> int:
+        return self._table.horizontalHeader().sizeHint().height()
+
+    def resizeEvent(self, _event: QResizeEvent) -> None:
+        """Share the new room out."""
+        rows = (self.height() - self._header_px) // ROW_PX
+        self._table.setGeometry(0, 0, self.width(), self._header_px + rows * ROW_PX)

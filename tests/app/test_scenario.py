@@ -28,11 +28,14 @@ def test_all_requests_end_and_then_it_says_so(qtbot: QtBot, client: EngineClient
     ended: list[str] = []
     client.request_finished.connect(lambda end: ended.append(end.request_id))
     run = ScenarioRun(play, client)
+    progress: list[int] = []
+    run.progressed.connect(progress.append)
     ends: list[int] = []
     run.ended.connect(lambda: ends.append(len(ended)))
     client.load_model(EngineConfig(model="fake"))
     qtbot.waitUntil(lambda: bool(ends))
     assert sorted(ended) == sorted(request.name for request in play.requests)
+    assert progress == list(range(1, len(play.requests) + 1))
     client.load_model(EngineConfig(model="fake"))  # another model is not another scenario
     qtbot.waitUntil(lambda: client.status.state is EngineState.READY)
     client.submit(Request(request_id="mine", text="hello"))

@@ -104,7 +104,7 @@ def gguf(tmp_path: Path) -> Path:
     return path
 
 
-CHOICES = ["Download the starter model (93 MB)", "Open a GGUF file…", "Open a folder…"]
+CHOICES = ["Download the starter (93 MB)", "Open a GGUF file…", "Open a folder…"]
 WHILE_FETCHING = ["Cancel", "Open a GGUF file…", "Open a folder…"]
 
 
@@ -334,7 +334,7 @@ def test_an_empty_picker_says_where_it_looked(make_picker: Callable[..., ModelPi
     enabled = {button.text(): button.isEnabled() for button in picker.findChildren(QPushButton)}
     assert not enabled["Load"]
     assert not enabled["Unload"]
-    assert enabled["Download the starter model (93 MB)"]
+    assert enabled["Download the starter (93 MB)"]
 
 
 @pytest.mark.parametrize(

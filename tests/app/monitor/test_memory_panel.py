@@ -1,11 +1,12 @@
 """The memory card: values, legend, table, states."""
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QCoreApplication, QEvent, Qt
 from pytestqt.qtbot import QtBot
 
 from app.gpu.record import MemoryKind, ProcessKind
 from app.monitor.memory_panel import MemoryPanel
+from app.monitor.process_table import ROW_PX
 from app.plots.legend import Swatch
 from app.theme import OWN_COLOUR, Theme
 from tests.fakes.memory import GIB, MIB, process, sample
@@ -99,3 +100,13 @@ def test_a_failed_sampler_offers_a_restart(qtbot: QtBot, panel: MemoryPanel) -> 
     panel.refresh()
     assert panel.plot.message == ""
     assert not panel.again_button.isVisible()
+
+
+def test_the_table_shows_whole_rows_at_any_height(panel: MemoryPanel, qtbot: QtBot) -> None:
+    for height in range(300, 380, 7):
+        panel.resize(500, height)
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)
+        shown = panel.table.viewport().height()
+        assert shown % ROW_PX == 0
+        assert shown >= 3 * ROW_PX
+        assert panel.table.geometry().bottom() <= panel.table.parentWidget().height()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from app.monitor.panel import Dashboard
     from app.monitor.sampler_thread import SamplerThread
 
-MIN_HEIGHT_PX = 660  # below it the cards would lose their plots: then the pane scrolls
+MIN_HEIGHT_PX = 720  # below it the cards would lose their plots: then the pane scrolls
 
 
 class DashboardSide(QObject):

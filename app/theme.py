@@ -5,10 +5,13 @@ Data colours are Paul Tol's "bright" scheme (https://personal.sron.nl/~pault/), 
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication
+
+import resources
 
 DATA_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#aa3377", "#ee8866", "#44bb99", "#bbbbbb")
 OWN_COLOUR = "#66ccee"  # always our own process, never anything else
@@ -16,6 +19,7 @@ UNATTRIBUTED_COLOUR = "#999999"
 PREFILL_COLOUR = "#ee8866"
 DECODE_COLOUR = "#4477aa"
 
+ICONS = Path(resources.__file__).with_name("icons")
 SPACE_PX = 12
 ROW_PX = 8
 CARD_RADIUS_PX = 8
@@ -39,17 +43,18 @@ class Colours:
     empty_block: str
     cached_block: str
     pygments_style: str
+    tick_image: str
 
 
 LIGHT = Colours(
     background="#f6f7f9", card="#ffffff", line="#e3e6ea", text="#1d2129", secondary="#5f6774", accent="#2f6fde",
     on_accent="#ffffff", user_message="#e8f0fe", code="#f3f4f6", error="#b3261e", empty_block="#e3e6ea",
-    cached_block="#8b93a0", pygments_style="friendly",
+    cached_block="#8b93a0", pygments_style="friendly", tick_image="tick-light.png",
 )  # fmt: skip
 DARK = Colours(
     background="#15181d", card="#1c2027", line="#2b313a", text="#e6e9ee", secondary="#98a1ae", accent="#5b93f5",
     on_accent="#0d1117", user_message="#24344f", code="#12151a", error="#ff8a80", empty_block="#2b313a",
-    cached_block="#667080", pygments_style="github-dark",
+    cached_block="#667080", pygments_style="github-dark", tick_image="tick-dark.png",
 )  # fmt: skip
 
 
@@ -154,6 +159,12 @@ def style_sheet(colours: Colours) -> str:
         selection-background-color: {c.user_message}; selection-color: {c.text};
     }}
     QTableView::item {{ padding: 0 6px; }}
+    QTableView::indicator {{
+        width: 12px; height: 12px; background: {c.card}; border: 1px solid {c.secondary}; border-radius: 3px;
+    }}
+    QTableView::indicator:checked {{
+        background: {c.accent}; border-color: {c.accent}; image: url("{ICONS.as_posix()}/{c.tick_image}");
+    }}
     QHeaderView::down-arrow, QHeaderView::up-arrow {{ subcontrol-position: center left; width: 8px; height: 8px; }}
     QHeaderView {{ background: {c.card}; }}
     QHeaderView::section {{

@@ -23,13 +23,19 @@ class ContextUse:
         return self.limit_tokens is not None and self.used_tokens >= NEARLY_FULL_SHARE * self.limit_tokens
 
     @property
+    def is_too_long(self) -> bool:
+        """Whether it can no longer be answered."""
+        return self.limit_tokens is not None and self.used_tokens >= self.limit_tokens
+
+    @property
     def text(self) -> str:
         """For people: "Context 1,284 of 8,192 tokens", with ≈ for a guess."""
         if not self.used_tokens and self.limit_tokens is None:
             return ""
         used = f"{'' if self.is_exact else '≈ '}{self.used_tokens:,}"
         limit = f" of {self.limit_tokens:,}" if self.limit_tokens is not None else ""
-        return f"Context {used}{limit} tokens" + (" · nearly full" if self.is_nearly_full else "")
+        state = " · too long" if self.is_too_long else " · nearly full" if self.is_nearly_full else ""
+        return f"Context {used}{limit} tokens{state}"
 
 
 def context_use(turns: Sequence[Turn], *, draft: str, new_tokens: int, limit_tokens: int | None) -> ContextUse:

@@ -54,7 +54,7 @@ class BlocksPanel(Card):
     def show_words(self, text: str) -> None:
         """No model: say what will be here."""
         self._map = None
-        self.history.clear()
+        self.history.begin(0)
         self.map.set_map(None)
         self.map.set_message(text)
         self.history.setVisible(not text)
@@ -64,6 +64,7 @@ class BlocksPanel(Card):
     def show_pool(self, blocks_total: int, block_size_tokens: int) -> None:
         """A model is there: all its blocks are empty."""
         self.show_words("")
+        self.history.begin(blocks_total)
         self.on_block_map(BlockMap(blocks_total, block_size_tokens, owners=(), cached=()))
 
     @Slot(object)

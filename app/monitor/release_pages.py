@@ -39,7 +39,7 @@ class ChoosePage(QWidget):
         self.offered.model_of_processes.ticked_changed.connect(self._show_sum)
         self._sum = paragraph()
         self._make_not_offered()
-        self.ask_button = primary_button("Ask 0 processes to exit…", "Continue to the confirmation")
+        self.ask_button = primary_button("Ask to exit…", "Continue to the confirmation")
         self.ask_button.clicked.connect(self.accepted)
         close_button = plain_button("Close", "Close without ending anything (Esc)")
         close_button.clicked.connect(self.closed)
@@ -84,7 +84,8 @@ class ChoosePage(QWidget):
     def _show_sum(self) -> None:
         if self._sample is not None:
             self._sum.setText(words.sum_text(self._sample, self.ticked, self._block_bytes))
-        self.ask_button.setText(f"Ask {words.processes_text(len(self.ticked))} to exit…")
+        whom = f" {words.processes_text(len(self.ticked))}" if self.ticked else ""
+        self.ask_button.setText(f"Ask{whom} to exit…")
         self.ask_button.setAccessibleName(self.ask_button.text())
         self.ask_button.setEnabled(bool(self.ticked))
 

@@ -69,9 +69,10 @@ class BlockHistory(LivePlot):
         self._total = stats.blocks_total
         self.mark_dirty()
 
-    def clear(self) -> None:
-        """Start anew, for another model."""
+    def begin(self, blocks_total: int) -> None:
+        """Start anew, for another model's pool."""
         self._series = BlockSeries()
+        self._total = blocks_total
         self.mark_dirty()
 
     def lookup_colours(self) -> Sequence[str]:

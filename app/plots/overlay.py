@@ -55,12 +55,14 @@ class Overlay:
         """Dotted lines with words; the newest stands on top."""
         low, high = self._frame.x_range
         top = self._area.top() + 7
-        for mark in sorted(self._frame.marks, key=lambda mark: -mark.x):
-            if low <= mark.x <= high:
-                x = min(self._frame.x_px(self._area, mark.x), self._area.right())
-                self._painter.setPen(QPen(QColor(self._colours.text), 1, Qt.PenStyle.DotLine))
-                self._painter.drawLine(x, self._area.top(), x, self._area.bottom())
-                top = self._mark_text(x, top, mark.text)
+        seen = sorted((mark for mark in self._frame.marks if low <= mark.x <= high), key=lambda mark: -mark.x)
+        places = [min(self._frame.x_px(self._area, mark.x), self._area.right()) for mark in seen]
+        self._painter.setPen(QPen(QColor(self._colours.text), 1, Qt.PenStyle.DotLine))
+        for x in places:
+            self._painter.drawLine(x, self._area.top(), x, self._area.bottom())
+        # Words after all lines, or a line would cross the words of another mark.
+        for x, mark in zip(places, seen, strict=True):
+            top = self._mark_text(x, top, mark.text)
 
     def reading(self, x: int) -> None:
         """The line under the mouse."""

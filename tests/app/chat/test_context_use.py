@@ -33,6 +33,8 @@ def test_a_growing_answer_is_counted_with_its_guessed_prompt() -> None:
 
 def test_nearly_full_is_said() -> None:
     assert text([answer("a", prompt=7900, new=1)]) == "Context 7,901 of 8,192 tokens · nearly full"
+    assert text([answer("a", prompt=8190, new=1)]) == "Context 8,191 of 8,192 tokens · nearly full"
+    assert text([answer("a", prompt=8190, new=2)]) == "Context 8,192 of 8,192 tokens · too long"
 
 
 def test_without_a_model_there_is_no_limit() -> None:

@@ -73,6 +73,14 @@ def test_hover_counts_the_blocks(plot: BlockHistory) -> None:
 
 def test_another_model_starts_anew(plot: BlockHistory) -> None:
     plot.push(step(1, 990, used=30))
-    plot.clear()
+    plot.begin(480)
     plot.refresh()
     assert np.isnan(plot.values).all()
+
+
+def test_a_pool_is_told_before_its_first_step(plot: BlockHistory) -> None:
+    plot.begin(8192)
+    plot.refresh()
+    (level,) = plot.frame.levels
+    assert (level.y, level.text) == (8192, "8,192 in all")
+    assert plot.frame.y_range == (0.0, 8.0)

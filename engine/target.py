@@ -7,8 +7,8 @@ import torch
 from engine.architecture import ModelArchitecture
 from engine.cache.kv_cache import block_bytes
 from engine.config import EngineConfig
-from engine.errors import UsageError
-from engine.memory.measure import cpu_cache_room_bytes, physical_cores, system_total_bytes
+from engine.errors import RefusalError, UsageError
+from engine.memory.measure import cpu_available_bytes, cpu_margin_bytes, physical_cores, system_total_bytes
 from engine.memory.plan import MemoryPlan, MemorySnapshot, plan
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
@@ -32,6 +32,17 @@ class Target:
         return self.device.type == "cpu"
 
 
+class TooFewBlocksError(RefusalError):
+    """A number of blocks that no conversation could use."""
+
+    def __init__(self, asked: int, block_size: int, least: int) -> None:
+        blocks = "1 KV block" if asked == 1 else f"{asked} KV blocks"
+        super().__init__(
+            f"{blocks} of {block_size} tokens are too few for the shortest context worth "
+            f"starting; ask for at least {least} blocks (--kv-blocks {least})."
+        )
+
+
 def choose_target(config: EngineConfig) -> Target:
     """What `config` asks for, or the best there is. Sets the number of CPU threads of the calling thread.
 
@@ -48,12 +59,12 @@ def choose_target(config: EngineConfig) -> Target:
 
 
 def _gpu(name: str) -> torch.device:
-    if not torch.cuda.is_available():
-        raise UsageError(f"The device {name!r} was asked for, but torch sees no GPU here. Use --device cpu.")
     try:
         device = torch.device("cuda:0" if name in {"auto", "cuda"} else name)
     except RuntimeError as error:
         raise UsageError(f"The device {name!r} is unknown; use auto, cpu, cuda or cuda:N.") from error
+    if not torch.cuda.is_available():
+        raise UsageError(f"The device {name!r} was asked for, but torch sees no GPU here. Use --device cpu.")
     if device.type != "cuda" or (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(f"There is no device {name!r}; torch sees {torch.cuda.device_count()} GPU(s), cuda:0 first.")
     return device
@@ -76,9 +87,14 @@ def plan_cache(config: EngineConfig, architecture: ModelArchitecture, target: Ta
     """How many blocks fit beside the weights, before any of them is read.
 
     Raises:
-        PlanRefusedError: too few to be of use, or not as many as were asked for.
+        PlanRefusedError: too few to be of use, or more than there is room for.
+        TooFewBlocksError: fewer were asked for than the shortest context needs.
     """
-    return plan(snapshot(config, architecture, target))
+    taken = snapshot(config, architecture, target)
+    least = taken.blocks_for(taken.min_context_tokens)
+    if config.num_kv_blocks is not None and config.num_kv_blocks < least:
+        raise TooFewBlocksError(config.num_kv_blocks, config.block_size, least)
+    return plan(taken)
 
 
 def snapshot(config: EngineConfig, architecture: ModelArchitecture, target: Target) -> MemorySnapshot:
@@ -121,7 +137,8 @@ def _requested_bytes(config: EngineConfig, size_bytes: int) -> int | None:
 def _memory(target: Target, weights_bytes: int) -> tuple[int, int, int]:
     """Total, what will be free, and the safety margin."""
     if target.is_cpu:
-        return system_total_bytes(), cpu_cache_room_bytes(weights_bytes), 0
+        free_bytes = max(cpu_available_bytes() - weights_bytes, 0)
+        return system_total_bytes(), free_bytes, cpu_margin_bytes(free_bytes)
     free_bytes, total_bytes = torch.cuda.mem_get_info(target.device)
     margin = min(max(total_bytes // _GPU_MARGIN_PART, 2**28), 2**30)
     return total_bytes, max(free_bytes - weights_bytes - _GPU_WORKSPACE_BYTES, 0), margin

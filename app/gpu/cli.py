@@ -131,7 +131,7 @@ def _question(targets: Sequence[ProcessMemory]) -> str:
 
 def _agrees(question: str) -> bool:
     """Whether somebody at the terminal says yes; nobody there is a no."""
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         return False
     print(question, end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -2,7 +2,7 @@
 
 import sys
 
-from engine.cli.terminal import StatusLine
+from engine.cli.terminal import StatusLine, stdin_is_terminal
 from engine.config import EngineConfig
 from engine.errors import EngineError, UsageError
 from engine.events import FinishReason, RequestFinished
@@ -38,7 +38,7 @@ def _report(finished: RequestFinished) -> None:
 
 def converse(llm: LLM, history: tuple[Message, ...], sampling: SamplingParams) -> None:
     """Read prompts from stdin until it ends; an error ends one answer, not the conversation."""
-    interactive = sys.stdin.isatty()
+    interactive = stdin_is_terminal()
     if interactive:
         print(f"{llm.info.name}. An empty line or Ctrl+D ends the conversation.", file=sys.stderr)
     while (prompt := _read_prompt()) is not None:
@@ -57,7 +57,7 @@ def converse(llm: LLM, history: tuple[Message, ...], sampling: SamplingParams) -
 
 
 def _read_prompt() -> str | None:
-    if sys.stdin.isatty():
+    if stdin_is_terminal():
         sys.stderr.write("> ")
         sys.stderr.flush()
     line = sys.stdin.readline().strip()
@@ -68,6 +68,8 @@ def chat(config: EngineConfig, prompt: str | None, system: str | None, sampling:
     """Load the model, then answer `prompt` or hold a conversation."""
     if prompt is not None and not prompt.strip():
         raise UsageError("The prompt is empty; write what the model should answer.")
+    if prompt is None and sys.stdin is None:
+        raise UsageError("There is no prompt and nothing to read one from; write the prompt behind `chat`.")
     history = (Message("system", system),) if system else ()
     with StatusLine() as status:
         llm = LLM(config, status.show_load)

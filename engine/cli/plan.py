@@ -9,6 +9,7 @@ from engine.memory.report import format_plan, format_refusal, plan_from_snapshot
 from engine.trace.export import print_json
 
 REFUSED = 3
+_CPU_NOTE = " On a CPU three quarters of what is then free stay free: they are the safety margin."
 
 
 def plan_snapshot(path: Path, *, as_json: bool) -> int:
@@ -33,7 +34,8 @@ def plan_machine(config: EngineConfig, *, as_json: bool) -> int:
     finally:
         weights.close()
     if not as_json:
-        print(f"{weights.architecture.name} · {str(target.dtype).removeprefix('torch.')} · {target.description}\n")
+        print(f"{weights.architecture.name} · {str(target.dtype).removeprefix('torch.')} · {target.description}")
+        print("Planned as if the weights were loaded." + (_CPU_NOTE if target.is_cpu else "") + "\n")
     return _show(memory_plan, as_json=as_json)
 
 

@@ -29,8 +29,15 @@ def run(app: typer.Typer, argv: list[str], *, name: str = "kvscope") -> int:
         return fail(str(error), error.exit_code)
     except BrokenPipeError:
         return 1
+    except OSError as error:
+        return fail(f"The output could not be written: {error.strerror or error}.", 1)
     except (typer.Abort, KeyboardInterrupt):
         return fail("Interrupted.", INTERRUPTED)
+
+
+def stdin_is_terminal() -> bool:
+    """Whether somebody can be asked; a closed stdin is nobody."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def fail(sentence: str, code: int) -> int:
@@ -65,7 +72,7 @@ def model_path(name: str | None) -> Path:
         FetchError: the starter is missing and could not be fetched.
     """
     folders = model_folders()
-    if name:
+    if name is not None:
         return resolve(name, folders)
     with StatusLine() as status:
         return fetch_starter(folders.cache, lambda progress: status.show(fetch_text(progress)), lambda: False)

@@ -37,14 +37,19 @@ def system_total_bytes() -> int:
     return _meminfo()["MemTotal"]
 
 
-def cpu_cache_room_bytes(weights_bytes: int) -> int:
-    """What the KV cache and a step may take on a CPU beside the weights, by MemAvailable and the control group."""
+def cpu_available_bytes() -> int:
+    """What this process may still take of the system's memory, by MemAvailable and the control group's limit."""
     available = _meminfo()["MemAvailable"]
     for limit_file, usage_file in _CGROUP_LIMITS:
         limit, usage = _read_number(limit_file), _read_number(usage_file)
         if limit is not None and usage is not None:
             available = min(available, max(limit - usage, 0))
-    return max(available - weights_bytes, 0) // _CPU_SHARE
+    return available
+
+
+def cpu_margin_bytes(free_bytes: int) -> int:
+    """What is left to everybody else: only one part in four may become cache."""
+    return free_bytes - free_bytes // _CPU_SHARE
 
 
 def _meminfo() -> dict[str, int]:

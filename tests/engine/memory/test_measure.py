@@ -46,16 +46,14 @@ def groups(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Groups:
     return write
 
 
-def test_a_quarter_of_what_is_left_beside_the_weights(groups: Groups) -> None:
-    groups()
-    assert measure.cpu_cache_room_bytes(0) == 2 * GIB
-    assert measure.cpu_cache_room_bytes(4 * GIB) == 1 * GIB
-    assert measure.cpu_cache_room_bytes(9 * GIB) == 0
+def test_three_quarters_of_what_is_free_stay_free() -> None:
+    assert measure.cpu_margin_bytes(8 * GIB) == 6 * GIB
+    assert measure.cpu_margin_bytes(0) == 0
 
 
 def test_a_control_group_can_be_the_smaller_machine(groups: Groups) -> None:
     groups((f"{6 * GIB}\n", f"{2 * GIB}\n"))
-    assert measure.cpu_cache_room_bytes(0) == 1 * GIB
+    assert measure.cpu_available_bytes() == 4 * GIB
 
 
 @pytest.mark.parametrize(
@@ -63,15 +61,15 @@ def test_a_control_group_can_be_the_smaller_machine(groups: Groups) -> None:
 )
 def test_a_control_group_without_a_limit_changes_nothing(groups: Groups, pair: tuple[str, str]) -> None:
     groups(pair)
-    assert measure.cpu_cache_room_bytes(0) == 2 * GIB
+    assert measure.cpu_available_bytes() == 8 * GIB
 
 
 def test_a_full_control_group_leaves_nothing(groups: Groups) -> None:
     groups((f"{GIB}\n", f"{2 * GIB}\n"))
-    assert measure.cpu_cache_room_bytes(0) == 0
+    assert measure.cpu_available_bytes() == 0
 
 
 def test_missing_files_change_nothing(groups: Groups, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     groups()
     monkeypatch.setattr(measure, "_CGROUP_LIMITS", ((tmp_path / "none", tmp_path / "nothing"),))
-    assert measure.cpu_cache_room_bytes(0) == 2 * GIB
+    assert measure.cpu_available_bytes() == 8 * GIB

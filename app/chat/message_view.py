@@ -57,6 +57,12 @@ class MessageView(QWidget):
         """The turn as it was last shown."""
         return self._turn
 
+    @property
+    def has_its_height(self) -> bool:
+        """Whether it is as tall as its content has to be at this width."""
+        needed = self.heightForWidth(self.width()) if self.hasHeightForWidth() else self.sizeHint().height()
+        return self.height() == needed
+
     def show_turn(self, turn: Turn) -> None:
         """Show a new state of the turn."""
         raise NotImplementedError

@@ -23,6 +23,7 @@ BOTTOM_PX = 4  # this near the end counts as being there
 MESSAGE_GAP_PX = 16
 DRAG_STEP_PX = 24
 SETTLE_ROUNDS = 3  # a width reaches a document, whose height reaches its message, whose height reaches the column
+MOST_SETTLE_ROUNDS = 24  # while that happens the panes may get other widths, several times over
 
 
 class Transcript(QScrollArea):
@@ -47,6 +48,7 @@ class Transcript(QScrollArea):
         self._first = 0  # turns before this one are not built
         self._is_following = True
         self._is_settling = False
+        self._read_view: MessageView | None = None  # stays where it is while the width changes
         self.setWidgetResizable(True)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -150,14 +152,15 @@ class Transcript(QScrollArea):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Keep the bubbles' share of the width, the button's place, and what is read in view."""
-        top = self._top_view()
+        self._read_view = self._read_view or self._top_view()
+        # Asked again while they hand out places, layouts forget what they are told: first all widths, then the heights.
+        was_settling, self._is_settling = self._is_settling, True
         super().resizeEvent(event)
         for view in self._views.values():
             view.set_available_width(self._available_px())
         self._place_newest()
+        self._is_settling = was_settling
         self._settle()
-        if top is not None and not self._is_following:
-            self.verticalScrollBar().setValue(top.y())
 
     def _top_view(self) -> MessageView | None:
         """The first message that reaches into the view."""
@@ -174,6 +177,7 @@ class Transcript(QScrollArea):
             view.hide()
             view.deleteLater()
         self._views.clear()
+        self._read_view = None
 
     def _insert(self, index: int, turn: Turn) -> None:
         view: MessageView
@@ -200,12 +204,24 @@ class Transcript(QScrollArea):
         if self._is_settling:
             return
         self._is_settling = True
-        for _ in range(SETTLE_ROUNDS):
+        for done in range(1, MOST_SETTLE_ROUNDS):
             QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)
+            if done >= SETTLE_ROUNDS and self._is_settled():
+                break
         self._is_settling = False
+        bar = self.verticalScrollBar()
         if self._is_following:
-            bar = self.verticalScrollBar()
             bar.setValue(bar.maximum())
+        elif self._read_view is not None:
+            bar.setValue(self._read_view.y())
+        self._read_view = None
+
+    def _is_settled(self) -> bool:
+        """Whether every message is as tall as it has to be, and the column holds them all; a hidden one can wait."""
+        if not self.isVisible():
+            return True
+        holds_all = self._column.height() >= self._column.minimumSizeHint().height()
+        return holds_all and all(view.has_its_height for view in self._views.values())
 
     @Slot(int)
     def _on_user_scrolled(self, _action: int) -> None:

@@ -44,8 +44,9 @@ class ChatSide(QObject):
         self.controller = ChatController(client, self.history, self)
         self.pane = ChatPane(self.controller, theme)
         self.list = ConversationList(self.controller)
+        self.list.begun.connect(self._go_to_prompt)
         self.controller.troubled.connect(window.notices.add)
-        self._hidden_keys = [self._shortcut("Ctrl+N", self._begin), self._shortcut("Ctrl+K", self._search)]
+        self._hidden_keys = [self._shortcut("Ctrl+N", self.list.begin), self._shortcut("Ctrl+K", self._search)]
         window.list_shown_changed.connect(self._on_list_shown)
 
     def put_into(self, *above: QWidget) -> None:
@@ -83,8 +84,7 @@ class ChatSide(QObject):
             shortcut.setEnabled(not shown)
 
     @Slot()
-    def _begin(self) -> None:
-        self.controller.new_conversation()
+    def _go_to_prompt(self) -> None:
         self.pane.setFocus()
 
     @Slot()

@@ -1,11 +1,14 @@
 """The left pane: begins, finds, renames and deletes conversations. Keeps nothing that the controller does not know."""
 
+import re
+
 from PySide6.QtCore import (
     QItemSelectionModel,
     QModelIndex,
     QPoint,
     Qt,
     QTimer,
+    Signal,
     Slot,
 )
 from PySide6.QtGui import QKeySequence, QShortcut
@@ -25,10 +28,13 @@ from PySide6.QtWidgets import (
 from app.chat.controller import ChatController
 from app.chat.conversation import Conversation
 from app.chat.conversation_model import PADDING_PX, ConversationDelegate, ConversationModel, Role
+from app.chat.markdown_blocks import BREAK_OPPORTUNITY
 from app.widgets import ElidedLabel
 
 SEARCH_DELAY_MS = 150
 UNDO_MS = 10_000
+SOUGHT_CHARS = 40  # of a search without results that are said again
+LONG_WORD = re.compile(r"\S{12}(?=\S)")
 
 
 class UndoBar(QFrame):
@@ -70,7 +76,13 @@ class UndoBar(QFrame):
 
 
 class ConversationList(QWidget):
-    """New chat, search, and the list."""
+    """New chat, search, and the list.
+
+    Signals:
+        begun: the user asked for a new chat and is going to type into it.
+    """
+
+    begun = Signal()
 
     def __init__(self, controller: ChatController, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -134,9 +146,9 @@ class ConversationList(QWidget):
         column.addWidget(self._undo)
 
     def _connect(self) -> None:
-        self._new.clicked.connect(self._controller.new_conversation)
+        self._new.clicked.connect(self.begin)
         for keys in ("Ctrl+N", "Ctrl+Shift+O"):
-            QShortcut(QKeySequence(keys), self).activated.connect(self._controller.new_conversation)
+            QShortcut(QKeySequence(keys), self).activated.connect(self.begin)
         QShortcut(QKeySequence("Ctrl+K"), self).activated.connect(self.focus_search)
         remove = QShortcut(QKeySequence(QKeySequence.StandardKey.Delete), self._view)
         remove.setContext(Qt.ShortcutContext.WidgetShortcut)
@@ -150,6 +162,12 @@ class ConversationList(QWidget):
         self._view.customContextMenuRequested.connect(self._show_menu)
         self._controller.selected.connect(self._show_selected)
         self._model.modelReset.connect(self._show_state)
+
+    @Slot()
+    def begin(self) -> None:
+        """Ctrl+N."""
+        self._controller.new_conversation()
+        self.begun.emit()
 
     @Slot()
     def focus_search(self) -> None:
@@ -199,8 +217,8 @@ class ConversationList(QWidget):
         self._show_selected()
         is_empty = self._model.rowCount() == 0
         self._empty.setVisible(is_empty)
-        if self._search.text().strip():
-            self._empty.setText(f"Nothing found for “{self._search.text().strip()}”.")
+        if sought := self._search.text().strip():
+            self._empty.setText(f"Nothing found for “{_short(sought)}”.")
         else:
             kept = "are kept on this computer" if self._controller.is_saved else "last until KVScope is closed"
             self._empty.setText(f"No chats yet. They appear here and {kept}.")
@@ -218,3 +236,10 @@ class ConversationList(QWidget):
         remove.setShortcut("Del")
         remove.triggered.connect(self.delete_current)
         menu.popup(self._view.viewport().mapToGlobal(position))
+
+
+def _short(text: str) -> str:
+    """The beginning of what was typed, with places to break it so that the pane need not become wider."""
+    words = " ".join(text.split())
+    shown = words if len(words) <= SOUGHT_CHARS else f"{words[: SOUGHT_CHARS - 1].rstrip()}…"
+    return LONG_WORD.sub(rf"\g<0>{BREAK_OPPORTUNITY}", shown)

@@ -120,7 +120,6 @@ class Dashboard(QWidget):
     def on_status(self, status: EngineStatus) -> None:
         """Another state of the engine."""
         info = status.info
-        self.dialog.set_block_bytes(info.block_bytes if info is not None else 0)
         self.steps.show_words(_STEPS_WORDS[status.state])
         self.steps.set_budget(info.max_num_batched_tokens if info is not None else 0)
         if info is None:

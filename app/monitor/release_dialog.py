@@ -37,7 +37,6 @@ class ReleaseDialog(QDialog):
         self.setWindowTitle("Free memory")
         self.resize(680, 440)
         self._stage = Stage.CHOOSING
-        self._block_bytes = 0
         self._report: ReleaseReport | None = None
         self.choose, self.consent, self.progress = ChoosePage(), ConsentPage(), ProgressPage()
         self._pages = QStackedWidget()
@@ -53,10 +52,6 @@ class ReleaseDialog(QDialog):
         """Where it is."""
         return self._stage
 
-    def set_block_bytes(self, block_bytes: int) -> None:
-        """The size of one KV block of the loaded model, 0 without one."""
-        self._block_bytes = block_bytes
-
     def open_again(self) -> None:
         """Show the list, or the release that still runs."""
         if self._stage is not Stage.WAITING:
@@ -68,7 +63,7 @@ class ReleaseDialog(QDialog):
     @Slot(object)
     def on_sample(self, sample: MemorySample) -> None:
         """Take a new look; the ticks stay."""
-        self.choose.show_sample(sample, self._block_bytes)
+        self.choose.show_sample(sample)
 
     @Slot(object)
     def on_release(self, report: ReleaseReport) -> None:

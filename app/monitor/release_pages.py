@@ -32,7 +32,6 @@ class ChoosePage(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._sample: MemorySample | None = None
-        self._block_bytes = 0
         self._intro = paragraph()
         self.offered = ProcessTable()
         self.offered.allow_ticks()
@@ -54,9 +53,9 @@ class ChoosePage(QWidget):
         """The processes that the user has ticked."""
         return self.offered.model_of_processes.ticked
 
-    def show_sample(self, sample: MemorySample, block_bytes: int) -> None:
+    def show_sample(self, sample: MemorySample) -> None:
         """Take a new look; ticks stay with their processes."""
-        self._sample, self._block_bytes = sample, block_bytes
+        self._sample = sample
         self._intro.setText(words.intro_text(sample))
         not_offered = [process for process in sample.processes if process.protected_because]
         offered = [process for process in sample.processes if not process.protected_because]
@@ -83,7 +82,7 @@ class ChoosePage(QWidget):
 
     def _show_sum(self) -> None:
         if self._sample is not None:
-            self._sum.setText(words.sum_text(self._sample, self.ticked, self._block_bytes))
+            self._sum.setText(words.sum_text(self._sample, self.ticked))
         whom = f" {words.processes_text(len(self.ticked))}" if self.ticked else ""
         self.ask_button.setText(f"Ask{whom} to exit…")
         self.ask_button.setAccessibleName(self.ask_button.text())

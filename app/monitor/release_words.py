@@ -32,8 +32,11 @@ def intro_text(sample: MemorySample) -> str:
     )
 
 
-def sum_text(sample: MemorySample, ticked: Sequence[ProcessMemory], block_bytes: int) -> str:
-    """What the ticked processes hold and what ending them would give."""
+def sum_text(sample: MemorySample, ticked: Sequence[ProcessMemory]) -> str:
+    """What the ticked processes hold and what ending them would give.
+
+    Blocks are not promised: a loaded engine keeps the pool that it has.
+    """
     free = f"{sample.free_bytes / GIB:.2f}"
     if not ticked:
         return f"Nothing ticked. {free} GiB are free now."
@@ -41,8 +44,6 @@ def sum_text(sample: MemorySample, ticked: Sequence[ProcessMemory], block_bytes:
     after = (sample.free_bytes + held) / GIB
     text = f"{processes_text(len(ticked))} ticked: {format_bytes(held)}. "
     text += f"Free memory would rise from {free} to {after:.2f} GiB"
-    if block_bytes and held >= block_bytes:
-        text += f", room for {held // block_bytes:,} more KV blocks"
     unknown = sum(process.memory_bytes is None for process in ticked)
     return text + (f". Of {unknown} the driver does not tell how much." if unknown else ".")
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from engine.requests import Request
@@ -144,6 +145,31 @@ def test_keys_of_a_hidden_list_still_work(open_desk: OpenDesk, model: str) -> No
     assert "alpha" not in desk.transcript
     desk.press(Qt.Key.Key_K, CONTROL)
     assert desk.desktop.chat.list.search_field.hasFocus()
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+@pytest.mark.parametrize("list_shown", [False, True])
+def test_whoever_begins_a_chat_can_type_at_once(
+    open_desk: OpenDesk, model: str, list_shown: bool, is_new: bool
+) -> None:
+    desk = open_desk(model=model)
+    desk.wait_ready()
+    if not is_new:
+        desk.ask("alpha")
+        desk.wait(lambda: not desk.client.open_requests)
+    desk.press(Qt.Key.Key_K, CONTROL)
+    QTest.keyClicks(desk.window.focusWidget(), "beta")
+    desk.press(Qt.Key.Key_Escape)
+    if not list_shown:
+        desk.press(Qt.Key.Key_B, CONTROL)
+    desk.press(Qt.Key.Key_N, CONTROL)
+    desk.ask("gamma")
+    desk.wait(lambda: "gamma" in desk.titles)
+    assert desk.desktop.chat.list.search_field.text() == ""
+    if list_shown:
+        desk.press(Qt.Key.Key_K, CONTROL)
+        desk.click("+  New chat")
+        desk.type("delta")
 
 
 def test_the_scenario_of_the_chat_answers_several_conversations_at_once(open_desk: OpenDesk, model: str) -> None:

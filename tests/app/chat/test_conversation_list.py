@@ -97,6 +97,16 @@ def test_search_looks_into_titles_and_answers(
     qtbot.waitUntil(lambda: titles(chats) == ["trains", "rivers"])
 
 
+@pytest.mark.parametrize("typed", ["word " * 20_000, "W" * 20_000, "a\nb\tc " * 3_000])
+def test_a_long_search_is_said_in_short(qtbot: QtBot, chats: ConversationList, typed: str) -> None:
+    chats.search_field.setText(typed)
+    qtbot.waitUntil(lambda: chats._empty.text().startswith("Nothing"))
+    assert len(chats._empty.text()) < 100
+    assert chats._empty.text().endswith("…”.")
+    assert chats.minimumSizeHint().width() <= 200, "the pane can still be narrow"
+    assert chats._empty.height() < 100
+
+
 def test_rename_in_place(
     qtbot: QtBot, chats: ConversationList, controller: ChatController, client: FakeEngineClient
 ) -> None:
@@ -155,6 +165,8 @@ def test_the_keys_of_the_window(qtbot: QtBot, chats: ConversationList, controlle
     qtbot.waitUntil(chats.isActiveWindow)
     qtbot.keyClick(chats, Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier)
     assert controller.current_id != first
+    with qtbot.waitSignal(chats.begun):
+        chats._new.click()
     qtbot.keyClick(chats, Qt.Key.Key_K, Qt.KeyboardModifier.ControlModifier)
     assert chats.search_field.hasFocus()
 

@@ -321,7 +321,7 @@ def test_exit_after_the_wait_is_noticed_and_measured(scene: Scene) -> None:
     release.start()
     assert scene.later(release, LONG_S).finished
     os.kill(child.pid, signal.SIGCONT)
-    report = eventually(lambda: (r := release.poll()).finished or r)
+    report = eventually(lambda: None if (found := release.poll()).finished else found)
     assert isinstance(report, ReleaseReport)
     assert only(report).outcome is StopOutcome.EXITED
     scene.probe.free_bytes += GIB

@@ -255,19 +255,20 @@ class Desktop(QObject):
 
     @Slot(str)
     def _on_screenshot(self, problem: str) -> None:
-        problem = problem or self._why_incomplete()
-        if problem:
-            sys.stderr.write(f"kvscope: {problem}\n")
-            self._exit_code = 1
+        sentence, code = (problem, 1) if problem else self._why_incomplete()
+        if sentence:
+            sys.stderr.write(f"kvscope: {sentence}\n")
+            self._exit_code = code
         self.shutdown.begin()
 
-    def _why_incomplete(self) -> str:
+    def _why_incomplete(self) -> tuple[str, int]:
+        """What is missing in the picture, and the exit code for that; no words when nothing is."""
         status = self.client.status
         if status.state is EngineState.FAILED:
-            return status.message
+            return status.message, status.exit_code
         if self._scenario is not None and status.state is not EngineState.READY:
-            return "The scenario was not played: there is no model. Give one with -m, or fetch the starter first."
-        return ""
+            return "The scenario was not played: there is no model. Give one with -m, or fetch the starter first.", 1
+        return "", 0
 
     # The end
 

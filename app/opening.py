@@ -16,7 +16,7 @@ from app.options import WindowOptions
 from app.paths import Paths, user_paths
 from app.scenario import CHAT
 from app.storage import why_not_writable
-from engine.catalog.local import ModelFolders, hf_hub_folder, resolve
+from engine.catalog.local import ModelFolders, check_header, hf_hub_folder, resolve
 from engine.errors import EngineError, UsageError
 
 
@@ -70,6 +70,8 @@ def prepare(options: WindowOptions) -> Opening | None:
     paths = user_paths(options.data_dir)
     folders = ModelFolders(cache=paths.cache, models=paths.data / "models", hf_hub=hf_hub_folder())
     chosen = resolve(options.model, folders) if options.model else None
+    if chosen is not None:
+        check_header(chosen)
     play = _scenario(options.scenario)
     application = _application(options)
     why_unsaved = why_not_writable(paths.data)

@@ -166,12 +166,16 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """State of the engine; `info` only while READY, `message` and `details` when FAILED."""
+    """State of the engine; `info` only while READY, `message` and `details` when FAILED.
+
+    `exit_code` is what a command line would end with when FAILED: 2 for wrong input.
+    """
 
     state: EngineState
     info: ModelInfo | None = None
     message: str = ""
     details: str = ""
+    exit_code: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ class EngineLoop:
         except LoadCancelledError as error:
             self._sink(EngineStatus(EngineState.EMPTY, message=str(error)))
         except EngineError as error:
-            self._sink(EngineStatus(EngineState.FAILED, message=str(error)))
+            self._sink(EngineStatus(EngineState.FAILED, message=str(error), exit_code=error.exit_code))
         except Exception as error:
             log.exception("loading %s failed", config.model)
             message = f"The model could not be loaded: {error}"

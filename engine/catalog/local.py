@@ -1,6 +1,6 @@
 """Which models are on this machine: the starter, the Hugging Face cache, and a folder for GGUF files.
 
-It reads names, sizes and config.json, never tensors; whether a file can really be loaded is told by loading it.
+It reads names, sizes and headers, never tensors; whether a file can really be loaded is told by loading it.
 """
 
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from engine.catalog.starter import STARTER, starter_path
 from engine.errors import ModelError, UnknownModelError
+from engine.gguf_file import read_header
 from engine.model_names import display_name
 from engine.weights.config_json import architecture_from_folder
 
@@ -86,6 +87,18 @@ def resolve(name_or_path: str, folders: ModelFolders) -> Path:
     if wanted == STARTER.name:
         raise StarterMissingError
     raise UnknownModelError(name_or_path)
+
+
+def check_header(path: Path) -> None:
+    """Refuse what is plainly no model, in some hundredths of a second and without torch.
+
+    Raises:
+        ModelError: a foreign or damaged file, or a folder without a model that can be computed.
+    """
+    if path.is_dir():
+        architecture_from_folder(path)
+    else:
+        read_header(path)
 
 
 class StarterMissingError(ModelError):

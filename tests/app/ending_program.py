@@ -17,6 +17,7 @@ from engine.catalog.fetch import Cancelled, FetchCancelledError, FetchProgress, 
 from engine.events import EngineState
 from engine.requests import Request
 from tests.fakes.engine import Script
+from tests.fakes.model_file import EMPTY_GGUF
 
 
 def endless_fetch(_cache: Path, on_progress: OnProgress, cancelled: Cancelled) -> Path:
@@ -29,7 +30,7 @@ def endless_fetch(_cache: Path, on_progress: OnProgress, cancelled: Cancelled) -
 
 def main(state: str, data_dir: Path) -> int:
     model = data_dir / "model.gguf"
-    model.write_bytes(b"GGUF")
+    model.write_bytes(EMPTY_GGUF)
     script = Script(answer=lambda _request: ("word ",) * 10_000_000, pause_s=0.002)
     if state in {"loading", "stuck"}:
         script.load_gate = threading.Event()

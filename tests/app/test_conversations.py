@@ -11,6 +11,7 @@ from pytestqt.qtbot import QtBot
 from engine.requests import Request
 from tests.app.desk import OpenDesk, open_desks
 from tests.fakes.engine import ANSWER, Script, prompt_text
+from tests.fakes.model_file import EMPTY_GGUF
 
 CONTROL = Qt.KeyboardModifier.ControlModifier
 
@@ -25,7 +26,7 @@ def open_desk(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def model(tmp_path: Path) -> str:
     path = tmp_path / "model.gguf"
-    path.write_bytes(b"GGUF")
+    path.write_bytes(EMPTY_GGUF)
     return str(path)
 
 

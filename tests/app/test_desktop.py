@@ -10,6 +10,7 @@ import pytest
 from PySide6.QtGui import QColor, QImage
 
 from engine.errors import EngineError
+from tests.fakes.model_file import EMPTY_GGUF
 
 ROOT = Path(__file__).parents[2]
 READ_ONLY_FOLDER = Path("/proc/sys/kernel")  # a folder in which nobody, root included, can make a file
@@ -37,7 +38,7 @@ def start(folder: Path, *words: str, fake: bool = True, **variables: str) -> sub
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     path = tmp_path / "model.gguf"
-    path.write_bytes(b"GGUF")
+    path.write_bytes(EMPTY_GGUF)
     return path
 
 
@@ -72,12 +73,29 @@ def test_a_screenshot_without_any_model_shows_the_choices(tmp_path: Path) -> Non
     assert colours(picture)[1] > 20
 
 
-def test_a_screenshot_of_a_model_that_does_not_load_says_so(tmp_path: Path) -> None:
-    foreign = tmp_path / "foreign.gguf"
-    foreign.write_bytes(b"not a model at all")
+@pytest.mark.parametrize("scenario", ["", "slots", "chat"])
+@pytest.mark.parametrize("kind", ["foreign", "truncated", "empty", "folder"])
+def test_what_is_no_model_is_refused_before_a_window_opens(tmp_path: Path, kind: str, scenario: str) -> None:
+    wrong = tmp_path / "wrong.gguf"
+    if kind == "folder":
+        wrong.mkdir()
+    else:
+        wrong.write_bytes({"foreign": b"not a model at all", "truncated": EMPTY_GGUF[:-3], "empty": b""}[kind])
     picture = tmp_path / "window.png"
-    done = start(tmp_path, "--data-dir", str(tmp_path), "-m", str(foreign), "--screenshot", str(picture), fake=False)
-    assert done.returncode == 1
+    words = ["--data-dir", str(tmp_path), "-m", str(wrong), "--screenshot", str(picture)]
+    done = start(tmp_path, *words, *(["--scenario", scenario] if scenario else []), fake=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("kvscope: ")
+    assert str(wrong) in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not picture.exists()
+
+
+def test_a_screenshot_of_a_model_that_does_not_load_says_so(tmp_path: Path, model: Path) -> None:
+    """Its header is in order, what follows is missing: that is wrong input, too."""
+    picture = tmp_path / "window.png"
+    done = start(tmp_path, "--data-dir", str(tmp_path), "-m", str(model), "--screenshot", str(picture), fake=False)
+    assert done.returncode == 2
     assert done.stderr.startswith("kvscope: ")
     assert done.stderr.count("\n") == 1
     assert picture.exists()

@@ -16,6 +16,7 @@ from engine.events import EngineState
 from tests.app.desk import OpenDesk, open_desks
 from tests.app.test_desktop import READ_ONLY_FOLDER
 from tests.fakes.engine import Script
+from tests.fakes.model_file import EMPTY_GGUF
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def open_desk(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def model(tmp_path: Path) -> str:
     path = tmp_path / "model.gguf"
-    path.write_bytes(b"GGUF")
+    path.write_bytes(EMPTY_GGUF)
     return str(path)
 
 

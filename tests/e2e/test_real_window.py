@@ -120,7 +120,8 @@ def test_another_model_replaces_the_first_one(open_desk: OpenDesk, starter_gguf:
     cut = tmp_path / "cut.gguf"
     with starter_gguf.open("rb") as source:
         cut.write_bytes(source.read(3_000_000))
-    desk = open_desk(model=str(cut), load_engine=Witness().load)
+    desk = open_desk(load_engine=Witness().load)
+    desk.desktop.models.load_path(str(cut))
     desk.wait(lambda: desk.client.status.state is EngineState.FAILED)
     assert any("cut.gguf cannot be used" in text for text in desk.texts)
     desk.desktop.models.load_path(str(starter_gguf))

@@ -316,6 +316,7 @@ def test_a_failed_load_is_a_sentence_and_the_next_one_works(
     assert status.message.startswith(beginning)
     assert status.message.endswith(".")
     assert status.details == "", "a mistake of the user needs no traceback"
+    assert status.exit_code == (3 if kind == "small" else 2)
     thread.put(LoadModel(tiny_config(gguf)), Submit(greedy("a", PROMPT, 2)))
     assert thread.wait_for_end("a").new_tokens == 2
 
@@ -329,6 +330,7 @@ def test_a_load_that_stumbles_is_told_with_details(start: Callable[..., LoopThre
     status = thread.wait_for_state(EngineState.FAILED)
     assert status.message == "The model could not be loaded: no room"
     assert "MemoryError" in status.details
+    assert status.exit_code == 1
 
 
 class BrokenRunner:

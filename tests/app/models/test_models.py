@@ -23,6 +23,7 @@ from engine.config import EngineConfig
 from engine.errors import ModelError
 from engine.events import EngineState, EngineStatus
 from tests.fakes.engine import Script, model_info
+from tests.fakes.model_file import EMPTY_GGUF
 from tests.fakes.starter import describe_starter, fake_pip, make_wheel
 
 
@@ -42,7 +43,7 @@ class FakeFetch:
         if self.error is not None:
             raise self.error
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_bytes(b"GGUF")
+        self.path.write_bytes(EMPTY_GGUF)
         return self.path
 
 
@@ -100,7 +101,7 @@ def desk(qtbot: QtBot, tmp_path: Path) -> Iterator[Desk]:
 @pytest.fixture
 def gguf(tmp_path: Path) -> Path:
     path = tmp_path / "mine.gguf"
-    path.write_bytes(b"GGUF")
+    path.write_bytes(EMPTY_GGUF)
     return path
 
 
@@ -291,7 +292,7 @@ def test_cancelling_a_fetch_beside_a_model_leaves_the_model(qtbot: QtBot, desk: 
 def test_the_picker_of_the_controller_loads_and_unloads(qtbot: QtBot, desk: Desk) -> None:
     for name in ("one.gguf", "two.gguf"):
         desk.folders.models.mkdir(exist_ok=True)
-        (desk.folders.models / name).write_bytes(b"GGUF")
+        (desk.folders.models / name).write_bytes(EMPTY_GGUF)
     desk.controller.open_picker()
     [picker] = desk.banner.findChildren(ModelPicker)
     [models] = picker.findChildren(QListWidget)

@@ -5,9 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from engine.catalog.local import ModelFolders, ModelSource, StarterMissingError, hf_hub_folder, list_models, resolve
+from engine.catalog.local import (
+    ModelFolders,
+    ModelSource,
+    StarterMissingError,
+    check_header,
+    hf_hub_folder,
+    list_models,
+    resolve,
+)
 from engine.catalog.starter import STARTER
-from engine.errors import UnknownModelError
+from engine.errors import ModelError, UnknownModelError
+from tests.fakes.model_file import EMPTY_GGUF
 
 LLAMA = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 32, "hidden_size": 8,
@@ -132,3 +141,15 @@ def test_the_hub_cache_is_where_its_library_puts_it(monkeypatch: pytest.MonkeyPa
     assert hf_hub_folder() == Path("/h/hub")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     assert hf_hub_folder() == tmp_path
+
+
+def test_a_header_tells_what_is_plainly_no_model(tmp_path: Path) -> None:
+    for name, data in (("foreign.gguf", b"a letter"), ("cut.gguf", EMPTY_GGUF[:-1]), ("empty.gguf", b"")):
+        with pytest.raises(ModelError, match=name):
+            check_header(make_gguf(tmp_path / name, data))
+    with pytest.raises(ModelError, match="clip"):
+        check_header(make_model_folder(tmp_path / "vision", {**LLAMA, "model_type": "clip"}))
+    with pytest.raises(ModelError, match="There is no file"):
+        check_header(tmp_path / "gone.gguf")
+    check_header(make_gguf(tmp_path / "good.gguf", EMPTY_GGUF))
+    check_header(make_model_folder(tmp_path / "good"))

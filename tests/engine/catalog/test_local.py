@@ -147,8 +147,9 @@ def test_a_header_tells_what_is_plainly_no_model(tmp_path: Path) -> None:
     for name, data in (("foreign.gguf", b"a letter"), ("cut.gguf", EMPTY_GGUF[:-1]), ("empty.gguf", b"")):
         with pytest.raises(ModelError, match=name):
             check_header(make_gguf(tmp_path / name, data))
+    foreign = {**LLAMA, "model_type": "clip", "architectures": ["CLIPModel"]}
     with pytest.raises(ModelError, match="CLIPModel"):
-        check_header(make_model_folder(tmp_path / "vision", {**LLAMA, "model_type": "clip", "architectures": ["CLIPModel"]}))
+        check_header(make_model_folder(tmp_path / "vision", foreign))
     with pytest.raises(ModelError, match="There is no file"):
         check_header(tmp_path / "gone.gguf")
     check_header(make_gguf(tmp_path / "good.gguf", EMPTY_GGUF))

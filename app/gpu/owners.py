@@ -12,11 +12,16 @@ COMM_LENGTH = 15
 """The kernel keeps this many bytes of a thread's name (TASK_COMM_LEN - 1, proc(5))."""
 
 _DESKTOP = re.compile(
-    # Display servers, compositors, window managers and what carries their session.
-    r"x|xorg|xorg\.bin|xwayland|gnome-shell.*|gnome-session.*|gnome-keyring-d.*|gsd-.*|mutter.*|kwin.*|plasmashell"
+    # Display servers, those for remote desktops included.
+    r"x|xorg|xorg\.bin|xwayland.*|xvfb|xvfb-run|xephyr|xnest|xdummy|xvnc.*|xtigervnc.*|xtightvnc.*|x0(tiger)?vncserver"
+    r"|(tiger|tight|turbo)?vncserver.*|vncsession|wayvnc|x11vnc|krfb|krdpserver|gnome-remote-de.*|xpra.*|xrdp.*"
+    r"|nxagent|x2goagent|chrome-remote-de.*|kmscon.*|startx|xinit"
+    # Compositors, window managers and what carries their session.
+    r"|gnome-shell.*|gnome-session.*|gnome-keyring-d.*|gsd-.*|mutter.*|kwin.*|plasmashell"
     r"|plasma_session|ksmserver|startplasma.*|sway|swaybg|hyprland|weston.*|cosmic-comp|cosmic-session|niri|labwc"
-    r"|wayfire|river|cinnamon|cinnamon-sessio.*|muffin|xfwm4|xfce4-session|xfdesktop|marco|mate-session|budgie-wm"
-    r"|openbox|i3|gdm.*|sddm.*|lightdm.*|greetd|xdg-desktop-por.*"
+    r"|gamescope.*|cage|phoc|phosh|gala|wayfire|river|cinnamon|cinnamon-sessio.*|muffin|xfwm4|xfce4-session|xfdesktop|marco|mate-session|budgie-wm"
+    r"|openbox|i3|metacity|compiz|fluxbox|icewm.*|awesome|bspwm|dwm|qtile|xmonad.*|enlightenment.*"
+    r"|lxqt-session|lxsession|gdm.*|sddm.*|lightdm.*|greetd|xdg-desktop-por.*"
     # Services without which the session or the card does not go on.
     r"|init|systemd.*|\(sd-pam\)|dbus-daemon|dbus-broker.*|pipewire.*|wireplumber|pulseaudio|polkitd"
     r"|networkmanager|sshd.*|login|nvidia-persiste.*|nvidia-powerd|nvidia-cuda-mps.*|dcgm|nv-hostengine"

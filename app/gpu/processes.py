@@ -7,11 +7,13 @@ Formats: proc_pid_stat(5), proc_pid_statm(5), proc_pid_status(5).
 import os
 import pwd
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from app.gpu.display import display_sockets, holds_any
 from app.gpu.owners import COMM_LENGTH, role_of
 from app.gpu.process_table import ProcessEntry, ProcessTable
 from app.gpu.record import ProcessIdentity, ProcessKind
@@ -62,10 +64,18 @@ class ProcessReader:
     command line, and again when its name changes.
     """
 
-    def __init__(self, *, own_pid: int | None = None, own_uid: int | None = None, root: Path = Path("/proc")) -> None:
+    def __init__(
+        self,
+        *,
+        own_pid: int | None = None,
+        own_uid: int | None = None,
+        root: Path = Path("/proc"),
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
         self._own_pid = os.getpid() if own_pid is None else own_pid
         self._own_uid = os.geteuid() if own_uid is None else own_uid
         self._root = str(root)
+        self._display = display_sockets(environment, self._root)
         self._known: dict[int, _Known] = {}
         self._users: dict[int, str] = {}
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
@@ -108,10 +118,15 @@ class ProcessReader:
             command=command,
             uid=uid,
             user=self._user(uid),
-            role=ProcessKind.SERVICE if stat.is_kernel_thread else _role(names, command, folder),
+            role=ProcessKind.SERVICE if stat.is_kernel_thread else self._role(names, command, folder),
             is_kernel_thread=stat.is_kernel_thread,
             anonymous_bytes=anonymous_bytes,
         )
+
+    def _role(self, names: set[str], command: str, folder: str) -> ProcessKind:
+        role = _role(names, command, folder)
+        serves_us = role is not ProcessKind.DESKTOP and holds_any(folder, self._display)
+        return ProcessKind.DESKTOP if serves_us else role
 
     def _anonymous_bytes(self, folder: str) -> int:
         resident, file_or_shared = _read(f"{folder}/statm").split()[1:3]

@@ -7,6 +7,33 @@ SESSION_AND_SYSTEM = [
     "Xorg",
     "X",
     "Xwayland",
+    "Xvfb",
+    "xvfb-run",
+    "Xephyr",
+    "Xnest",
+    "Xvnc",
+    "Xvnc4",
+    "Xtigervnc",
+    "Xtightvnc",
+    "Xtightvnc.real",
+    "x0vncserver",
+    "vncserver",
+    "vncserver-x11-core",
+    "tigervncserver",
+    "x11vnc",
+    "wayvnc",
+    "xpra",
+    "Xpra",
+    "xrdp",
+    "xrdp-sesman",
+    "xrdp-chansrv",
+    "gnome-remote-de",
+    "gnome-remote-desktop-daemon",
+    "kmscon",
+    "gamescope",
+    "gamescope-wl",
+    "gamescopereaper",
+    "cage",
     "gnome-shell",
     "gnome-session-binary",
     "gnome-session-b",
@@ -59,7 +86,22 @@ def test_session_and_system_names_are_known(name: str) -> None:
     assert is_desktop(["some-wrapper", name])
 
 
-@pytest.mark.parametrize("name", ["python3", "xterm", "swaync", "code", "firefox", "riverside", "llama-server", ""])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "python3",
+        "xterm",
+        "xeyes",
+        "swaync",
+        "code",
+        "firefox",
+        "riverside",
+        "vncviewer",
+        "xfreerdp",
+        "llama-server",
+        "",
+    ],
+)
 def test_other_names_are_not(name: str) -> None:
     assert not is_desktop([name])
 

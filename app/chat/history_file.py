@@ -87,6 +87,7 @@ def open_file(path: Path, migrations: Sequence[str] = MIGRATIONS) -> sqlite3.Con
     with explaining(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _check_header(path, len(migrations))
+        _make_private(path)
         connection = connect(str(path))
         try:
             _prepare(connection, path, migrations)
@@ -115,6 +116,12 @@ def connect(address: str) -> sqlite3.Connection:
     )
     connection.execute("PRAGMA foreign_keys = ON")
     return connection
+
+
+def _make_private(path: Path) -> None:
+    """A new file is for its owner alone; SQLite gives what it puts beside a file the same permissions."""
+    if not path.exists():
+        path.touch(mode=0o600)
 
 
 def _check_header(path: Path, known_version: int) -> None:
@@ -172,7 +179,9 @@ def _prepare(connection: sqlite3.Connection, path: Path, migrations: Sequence[st
 
 
 def _back_up(connection: sqlite3.Connection, path: Path, version: int) -> None:
-    copy = sqlite3.connect(path.with_name(f"{path.name}.schema-{version}.backup"))
+    copy_path = path.with_name(f"{path.name}.schema-{version}.backup")
+    _make_private(copy_path)
+    copy = sqlite3.connect(copy_path)
     try:
         connection.backup(copy)
     finally:

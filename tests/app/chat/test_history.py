@@ -229,6 +229,23 @@ def test_a_migration_keeps_everything_and_a_copy_from_before(path: Path) -> None
     backup.close()
 
 
+def test_nobody_else_can_read_what_was_written(path: Path) -> None:
+    """Nor the log and the copies that SQLite puts beside it, whatever the user's mask is."""
+    before = os.umask(0o022)
+    try:
+        old = History.open(path)
+        old.save_conversation(conversation("a"))
+        old.flush()
+        modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+        old.close()
+        History.open(path, (*MIGRATIONS, "ALTER TABLE turns ADD COLUMN colour TEXT;")).close()
+        modes |= {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+    finally:
+        os.umask(before)
+    assert len(modes) >= 3
+    assert set(modes.values()) == {0o600}
+
+
 def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
     old = History.open(path)
     old.save_conversation(conversation("a"))

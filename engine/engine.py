@@ -81,12 +81,12 @@ class Engine:
         if sampling.seed is None:
             sampling = dataclasses.replace(sampling, seed=random.getrandbits(63))
         sequence = Sequence(request.request_id, self._checked(self._encode(request)), sampling)
-        self._scheduler.add(sequence)
         tokenizer = self._model.tokenizer
         detokenizer = Detokenizer(tokenizer) if tokenizer is not None else None
-        self._answers[request.request_id] = Answer(
-            sequence, detokenizer, self._model.eos_token_ids, submitted_s=time.monotonic()
-        )
+        answer = Answer(sequence, detokenizer, self._model.eos_token_ids, submitted_s=time.monotonic())
+        # Last of all: what the scheduler holds must have an answer, or a step would fail for everybody.
+        self._scheduler.add(sequence)
+        self._answers[request.request_id] = answer
 
     def cancel(self, request_id: str) -> RequestFinished | None:
         """End a request now; None when none of that id is open. Its computed blocks stay as a prefix."""
@@ -134,7 +134,7 @@ class Engine:
         self._scheduler.check_integrity()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Give everything back; a second time changes nothing."""
         self._answers.clear()
         self._model.close()
 

@@ -38,8 +38,9 @@ class LoadedModel:
     vocab_size: int
 
     def close(self) -> None:
-        """Drop every tensor."""
-        del self.runner
+        """Drop every tensor; a second time changes nothing."""
+        if hasattr(self, "runner"):
+            del self.runner
 
 
 def load_model(config: EngineConfig, on_progress: Progress) -> LoadedModel:

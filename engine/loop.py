@@ -99,6 +99,7 @@ class EngineLoop:
         self._block_map_due_s = 0.0
         self._stopped = False
         self._deferred: list[Command] = []  # arrived while a model was loading
+        self._open: dict[str, None] = {}  # request ids without an end, oldest first; known even of a broken engine
 
     def run(self) -> None:
         """Serve commands until Stop. Never raises for a failure of a request or of the engine."""
@@ -187,6 +188,7 @@ class EngineLoop:
             return
         try:
             self._engine.submit(request)
+            self._open[request.request_id] = None
         except EngineError as error:
             self._sink(RequestFailed(request.request_id, str(error)))
         except Exception as error:
@@ -196,6 +198,7 @@ class EngineLoop:
     def _cancel(self, request_id: str) -> None:
         finished = self._engine.cancel(request_id) if self._engine is not None else None
         if finished is not None:
+            self._open.pop(request_id, None)
             self._sink(finished)
 
     def _step(self, engine: EngineLike) -> None:
@@ -205,6 +208,8 @@ class EngineLoop:
             log.exception("a step failed")
             self._fail(engine, error, traceback.format_exc())
             return
+        for finished in output.finished:
+            self._open.pop(finished.request_id, None)
         self._sink(output)
         if self._watched and time.monotonic() >= self._block_map_due_s:
             self._send_block_map()
@@ -217,8 +222,9 @@ class EngineLoop:
     def _fail(self, engine: EngineLike, error: Exception, details: str) -> None:
         """The engine broke: no open request may wait for ever, and the memory goes back."""
         message = f"The engine stopped: {error}. Load the model again to go on."
-        for finished in engine.cancel_all():
-            self._sink(RequestFailed(finished.request_id, message))
+        for request_id in self._open:
+            self._sink(RequestFailed(request_id, message))
+        self._open.clear()
         self._discard(engine)
         self._sink(EngineStatus(EngineState.FAILED, message=message, details=details))
 
@@ -228,6 +234,7 @@ class EngineLoop:
             return
         for finished in engine.cancel_all():
             self._sink(finished)
+        self._open.clear()
         engine.close()
 
     def _discard(self, engine: EngineLike) -> None:

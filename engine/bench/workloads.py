@@ -37,15 +37,18 @@ WORKLOADS = {workload.name: workload for workload in (SINGLE, BATCH, PREFILL)}
 COMPARISON = "cpu"
 
 
-def check_workload(name: str, *, random_weights: str | None) -> None:
-    """Refuse early what `bench` cannot run.
+def choose_workload(name: str | None, *, random_weights: str | None) -> str:
+    """The workload that was named; without a name the comparison, or one stream where there are no real weights.
 
     Raises:
         UsageError: an unknown name, or a comparison without real weights.
     """
+    if name is None:
+        return SINGLE.name if random_weights else COMPARISON
     if name not in {COMPARISON, *WORKLOADS}:
         raise UsageError(f"There is no workload called {name!r}; choose {COMPARISON}, {', '.join(WORKLOADS)}.")
     if name == COMPARISON and random_weights:
         raise UsageError(
             f"The workload {COMPARISON!r} compares real weights with transformers; leave out --random-weights."
         )
+    return name

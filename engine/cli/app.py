@@ -70,7 +70,9 @@ def _demo(
 
 @app.command("bench")
 def _bench(
-    workload: Annotated[str, typer.Argument(help="cpu, single, batch or prefill.")] = "cpu",
+    workload: Annotated[
+        str | None, typer.Argument(help="cpu (beside transformers), single, batch or prefill.", show_default="cpu")
+    ] = None,
     model: Model = None,
     random_weights: Annotated[
         str | None, typer.Option("--random-weights", metavar="SHAPE", help="Measure this shape without weights.")
@@ -81,16 +83,16 @@ def _bench(
     json_file: JsonFile = None,
 ) -> int:
     """Measure the engine; `cpu` prints transformers' figures beside ours, from the same run."""
-    from engine.bench.workloads import check_workload
+    from engine.bench.workloads import choose_workload
 
-    check_workload(workload, random_weights=random_weights)
+    chosen = choose_workload(workload, random_weights=random_weights)
     if model and random_weights:
         raise UsageError("Give either a model or --random-weights, not both.")
     path = "" if random_weights else str(model_path(model))
     from engine.bench.run import bench
 
     return bench(
-        workload,
+        chosen,
         EngineConfig(model=path, random_weights=random_weights, device=device, dtype=dtype, threads=threads),
         json_file,
     )

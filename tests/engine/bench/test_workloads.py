@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.bench.workloads import BATCH, COMPARISON, SINGLE, WORKLOADS, check_workload
+from engine.bench.workloads import BATCH, COMPARISON, SINGLE, WORKLOADS, choose_workload
 from engine.errors import UsageError
 
 
@@ -20,12 +20,17 @@ def test_prompts(name: str) -> None:
 
 def test_the_sizes_of_the_comparison() -> None:
     assert (SINGLE.num_sequences, BATCH.num_sequences) == (1, 16)
-    check_workload(COMPARISON, random_weights=None)
-    check_workload("single", random_weights="qwen3-0.6b")
+    assert choose_workload(COMPARISON, random_weights=None) == COMPARISON
+    assert choose_workload("single", random_weights="qwen3-0.6b") == "single"
+
+
+def test_without_a_name_it_is_the_comparison_where_there_are_weights() -> None:
+    assert choose_workload(None, random_weights=None) == COMPARISON
+    assert choose_workload(None, random_weights="qwen3-0.6b") == "single"
 
 
 def test_what_cannot_be_run_is_refused_early() -> None:
     with pytest.raises(UsageError, match=r"'huge'; choose cpu, single, batch, prefill\."):
-        check_workload("huge", random_weights=None)
+        choose_workload("huge", random_weights=None)
     with pytest.raises(UsageError, match="compares real weights"):
-        check_workload("cpu", random_weights="qwen3-0.6b")
+        choose_workload("cpu", random_weights="qwen3-0.6b")

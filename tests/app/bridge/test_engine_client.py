@@ -217,7 +217,7 @@ def test_a_broken_step_tells_every_open_request(
 def test_a_dead_thread_is_told_and_a_new_one_loads(
     qtbot: QtBot, client: EngineClient, seen: Recorder, script: Script
 ) -> None:
-    script.step_error = (2, RuntimeError("first"))
+    script.step_error = (2, SystemExit("first"))
     script.cancel_error = SystemExit("second")
     load(qtbot, client)
     client.submit(ask("a"))

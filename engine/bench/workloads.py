@@ -17,7 +17,7 @@ class Workload:
     num_sequences: int
     prompt_tokens: int
     new_tokens: int
-    repetitions: int = 3
+    repetitions: int = 5
 
     def prompts(self, repetition: int) -> list[list[int]]:
         """Prompts of this repetition: never the same twice, so that a prefix cache does not help."""

@@ -98,7 +98,7 @@ def test_only_a_dashboard_in_sight_is_watched(open_desk: OpenDesk, model: str) -
 
 
 def test_a_dead_engine_is_told_and_another_model_can_be_loaded(open_desk: OpenDesk, model: str) -> None:
-    script = Script(step_error=(1, RuntimeError("broken")), cancel_error=SystemExit())
+    script = Script(step_error=(1, SystemExit("broken")), cancel_error=SystemExit())
     desk = open_desk(script, model=model)
     desk.wait_ready()
     from engine.requests import Request

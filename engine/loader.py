@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from engine.attention.backend import AttentionBackend
 from engine.attention.select import select_backend
 from engine.cache.block_pool import BlockPool
 from engine.cache.kv_cache import KVCache, block_bytes
@@ -57,8 +58,9 @@ def load_model(config: EngineConfig, on_progress: Progress) -> LoadedModel:
     finally:
         weights.close()
     on_progress(LoadProgress("Preparing the KV cache", 0.97))
-    runner, scheduler = _serving_side(config, decoder, target, memory_plan)
-    info = _info(config, decoder, target, memory_plan, load_s=time.monotonic() - started)
+    backend = select_backend(target.device)
+    runner, scheduler = _serving_side(config, decoder, backend, target, memory_plan)
+    info = _info(config, decoder, backend, target, memory_plan, load_s=time.monotonic() - started)
     return LoadedModel(
         info=info,
         scheduler=scheduler,
@@ -97,7 +99,7 @@ def _load_decoder(
 
 
 def _serving_side(
-    config: EngineConfig, decoder: Decoder, target: Target, memory_plan: MemoryPlan
+    config: EngineConfig, decoder: Decoder, backend: AttentionBackend, target: Target, memory_plan: MemoryPlan
 ) -> tuple[ModelRunner, Scheduler]:
     cache = KVCache(
         decoder.architecture,
@@ -114,11 +116,17 @@ def _serving_side(
         # The length that was wanted: where the cache is what ends an answer, the scheduler has to say so.
         max_model_len=memory_plan.snapshot.max_model_len_tokens,
     )
-    return ModelRunner(decoder, cache, select_backend(target.device), target.device), scheduler
+    return ModelRunner(decoder, cache, backend, target.device), scheduler
 
 
 def _info(
-    config: EngineConfig, decoder: Decoder, target: Target, memory_plan: MemoryPlan, *, load_s: float
+    config: EngineConfig,
+    decoder: Decoder,
+    backend: AttentionBackend,
+    target: Target,
+    memory_plan: MemoryPlan,
+    *,
+    load_s: float,
 ) -> ModelInfo:
     architecture = decoder.architecture
     return ModelInfo(
@@ -126,7 +134,7 @@ def _info(
         architecture=architecture.family,
         dtype=str(target.dtype).removeprefix("torch."),
         device=target.description,
-        attention=select_backend(target.device).name,
+        attention=backend.name,
         num_parameters=architecture.num_parameters,
         weights_bytes=loaded_weights_bytes(architecture, target),
         block_size_tokens=config.block_size,

@@ -8,7 +8,6 @@ from engine.memory.plan import MemoryPlan, PlanRefusedError
 from engine.memory.report import format_plan, format_refusal, plan_from_snapshot
 from engine.trace.export import print_json
 
-REFUSED = 3
 _CPU_NOTE = " On a CPU three quarters of what is then free stay free: they are the safety margin."
 
 
@@ -53,4 +52,4 @@ def _refuse(error: PlanRefusedError, *, as_json: bool) -> int:
     else:
         print(format_refusal(error))
     print(error, file=sys.stderr)
-    return REFUSED
+    return error.exit_code

@@ -31,8 +31,8 @@ class DenseLinear:
 class PackedLinear:
     """A weight reordered once for oneDNN; without this every call pays for the reordering again.
 
-    `min_rows` is 2 where the matrix unit (AMX) has no path for a single row: two equal rows then take half the time
-    of one.
+    `min_rows` is 2 where the matrix unit (AMX) has no path for a single row: two equal rows then take
+    0.4 to 1.0 of the time of one, by shape.
     """
 
     packed: Tensor

@@ -29,6 +29,8 @@ class ModelArchitecture:
         attention_bias: bias on q, k and v.
         attention_output_bias: bias on the output projection.
         mlp_bias: bias on gate, up and down.
+        layer_windows: for each layer the tokens that a query sees, itself included; None sees all. Empty: all layers
+            see all.
         tie_word_embeddings: the output head is the embedding table.
         eos_token_ids: every id that ends an answer.
     """
@@ -50,6 +52,7 @@ class ModelArchitecture:
     attention_output_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False
+    layer_windows: tuple[int | None, ...] = ()
     tie_word_embeddings: bool = False
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()

@@ -33,6 +33,13 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class ResizeCache:
+    """Go on with a KV cache of this many usable blocks; what is computed so far is computed again."""
+
+    num_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
 class Watch:
     """Whether somebody looks: then steps carry a row per sequence, and block maps are sent."""
 
@@ -44,4 +51,4 @@ class Stop:
     """Cancel everything, close the engine and leave the loop."""
 
 
-Command = LoadModel | UnloadModel | Submit | Cancel | Watch | Stop
+Command = LoadModel | UnloadModel | Submit | Cancel | ResizeCache | Watch | Stop

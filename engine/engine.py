@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 
 from engine.answer import Answer
+from engine.cache.block_pool import BlockPool
 from engine.config import EngineConfig
-from engine.errors import RequestError
+from engine.errors import RequestError, UsageError
 from engine.events import (
     BlockMap,
     BlockOwner,
@@ -42,6 +43,7 @@ class Engine:
         self._model = model
         self._scheduler = model.scheduler
         self._answers: dict[str, Answer] = {}
+        self._planned_context_tokens = model.info.max_model_len_tokens
         self._watched = False
         self._step = 0
 
@@ -100,6 +102,37 @@ class Engine:
         """End every open request."""
         ended = [self.cancel(request_id) for request_id in tuple(self._answers)]
         return tuple(finished for finished in ended if finished is not None)
+
+    def resize_cache(self, num_blocks: int) -> None:
+        """Go on with a cache of this many usable blocks; every open request keeps its tokens and is computed anew.
+
+        Cached prefixes are lost. Whether the memory is free is for the caller to know, who has the plan. A context
+        that was shortened to the first cache does not grow beyond that: its rotary tables end there.
+
+        Raises:
+            CacheTooSmallError: an open request could never go on; then nothing has changed.
+            CacheAllocationError: there is no memory for it; the size stays.
+        """
+        model, old = self._model, self._scheduler.pool
+        if num_blocks < 1:
+            raise UsageError(f"{num_blocks} KV blocks were asked for; at least 1 is needed.")
+        if num_blocks == old.num_blocks:
+            return
+        self._scheduler.check_fits(num_blocks)
+        kept_blocks = old.num_blocks
+        try:
+            model.runner.resize_cache(num_blocks)
+            kept_blocks = num_blocks
+        finally:  # what the old pool says of the blocks is wrong in either case
+            self._replace_pool(BlockPool(kept_blocks, old.block_size, prefix_caching=old.prefix_caching))
+
+    def _replace_pool(self, pool: BlockPool) -> None:
+        if pool.capacity_tokens > self._planned_context_tokens:
+            self._scheduler.max_model_len = min(self._scheduler.max_model_len, self._planned_context_tokens)
+        self._scheduler.replace_pool(pool)
+        self._model.info = dataclasses.replace(
+            self._model.info, num_blocks=pool.num_blocks, max_model_len_tokens=self._scheduler.max_length_tokens
+        )
 
     def step(self) -> StepOutput:
         """Schedule, run, complete, report."""

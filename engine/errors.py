@@ -44,6 +44,27 @@ class PromptTooLongError(RequestError):
         self.limit_tokens = limit_tokens
 
 
+class CacheTooSmallError(RefusalError):
+    """A smaller cache would leave an open request without room for another token."""
+
+    def __init__(self, *, num_blocks: int, capacity_tokens: int, longest_tokens: int, needed_blocks: int) -> None:
+        super().__init__(
+            f"A KV cache of {num_blocks:,} blocks holds {capacity_tokens:,} tokens, but an open answer has "
+            f"{longest_tokens:,} with its prompt. Keep at least {needed_blocks:,} blocks, or stop that answer first."
+        )
+        self.needed_blocks = needed_blocks
+
+
+class CacheAllocationError(RefusalError):
+    """The memory for another size of the cache is not to be had."""
+
+    def __init__(self, *, num_blocks: int, kept_blocks: int, reason: str) -> None:
+        super().__init__(
+            f"There is no memory for a KV cache of {num_blocks:,} blocks ({reason}). "
+            f"It keeps its {kept_blocks:,}; ask for fewer, or free memory first."
+        )
+
+
 class ChatTemplateError(RequestError):
     """The model's chat template does not take the conversation."""
 

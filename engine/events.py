@@ -168,6 +168,8 @@ class ModelInfo:
 class EngineStatus:
     """State of the engine; `info` only while READY, `message` and `details` when FAILED.
 
+    A READY with a message says why the cache was not resized.
+
     `exit_code` is what a command line would end with when FAILED: 2 for wrong input.
     """
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from engine.commands import Cancel, Command, LoadModel, Stop, Submit, UnloadModel, Watch
+from engine.commands import Cancel, Command, LoadModel, ResizeCache, Stop, Submit, UnloadModel, Watch
 from engine.config import EngineConfig
 from engine.errors import EngineError, LoadCancelledError
 from engine.events import (
@@ -55,6 +55,9 @@ class EngineLike(Protocol):
 
     def step(self) -> StepOutput:
         """Compute one batch."""
+
+    def resize_cache(self, num_blocks: int) -> None:
+        """Go on with another number of blocks; raises RefusalError when that cannot be."""
 
     def block_map(self) -> BlockMap:
         """Who holds each block now."""
@@ -137,6 +140,9 @@ class EngineLoop:
                 self._submit(request)
             case Cancel(request_id):
                 self._cancel(request_id)
+            case ResizeCache(num_blocks):
+                if self._engine is not None:
+                    self._resize_cache(self._engine, num_blocks)
             case Watch(enabled):
                 self._watched = enabled
                 self._block_map_due_s = 0.0
@@ -200,6 +206,19 @@ class EngineLoop:
         if finished is not None:
             self._open.pop(request_id, None)
             self._sink(finished)
+
+    def _resize_cache(self, engine: EngineLike, num_blocks: int) -> None:
+        """The answer is the engine's status: its new size, or the old one with the reason."""
+        message = ""
+        try:
+            engine.resize_cache(num_blocks)
+        except EngineError as error:
+            message = str(error)
+        except Exception as error:
+            log.exception("the cache could not be resized")
+            self._fail(engine, error, traceback.format_exc())
+            return
+        self._sink(EngineStatus(EngineState.READY, info=engine.info, message=message))
 
     def _step(self, engine: EngineLike) -> None:
         try:

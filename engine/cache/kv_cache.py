@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from engine.architecture import ModelArchitecture
+from engine.errors import CacheAllocationError
 
 
 def block_bytes(architecture: ModelArchitecture, block_size: int, dtype: torch.dtype) -> int:
@@ -27,15 +28,40 @@ class KVCache:
         device: torch.device,
     ) -> None:  # fmt: skip
         """`num_blocks` counts the padding block."""
-        self.num_blocks = num_blocks
         self.block_size = block_size
-        shape = (
-            architecture.num_layers, 2, num_blocks, block_size, architecture.num_kv_heads, architecture.head_dim,
+        self._num_layers = architecture.num_layers
+        self._token_shape = (architecture.num_kv_heads, architecture.head_dim)
+        self._dtype = dtype
+        self._device = device
+        self._layers: tuple[tuple[Tensor, Tensor], ...] = ()
+        self.num_blocks = 0
+        self._allocate(num_blocks)
+
+    def resize(self, num_blocks: int) -> None:
+        """Hold this many blocks, the padding block included, and nothing of the old content.
+
+        The old memory goes before the new is asked for: never are both there.
+
+        Raises:
+            CacheAllocationError: there is no memory for it; then the cache is empty, of its old size.
+        """
+        old_num_blocks = self.num_blocks
+        self._layers = ()
+        try:
+            self._allocate(num_blocks)
+        except (RuntimeError, OSError, MemoryError, OverflowError) as error:  # torch's, mmap's
+            self._allocate(old_num_blocks)
+            raise CacheAllocationError(
+                num_blocks=num_blocks - 1, kept_blocks=old_num_blocks - 1, reason=str(error)
+            ) from error
+
+    def _allocate(self, num_blocks: int) -> None:
+        shape = (self._num_layers, 2, num_blocks, self.block_size, *self._token_shape)
+        data = _zeros_on_demand(shape, self._dtype) if self._device.type == "cpu" else torch.zeros(
+            shape, dtype=self._dtype, device=self._device
         )  # fmt: skip
-        self._data = _zeros_on_demand(shape, dtype) if device.type == "cpu" else torch.zeros(
-            shape, dtype=dtype, device=device
-        )  # fmt: skip
-        self._layers = tuple((layer[0], layer[1]) for layer in self._data)
+        self._layers = tuple((layer[0], layer[1]) for layer in data)
+        self.num_blocks = num_blocks
 
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
         """K and V of a layer, each (blocks, block_size, kv_heads, head_dim)."""

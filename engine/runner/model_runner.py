@@ -42,6 +42,14 @@ class ModelRunner:
         sampled = {item.sequence.request_id: token for item, token in zip(sampling, tokens, strict=True)}
         return RunResult(sampled, 1e3 * (computed - started), 1e3 * (time.perf_counter() - computed))
 
+    def resize_cache(self, num_blocks: int) -> None:
+        """Go on with an empty cache of this many usable blocks.
+
+        Raises:
+            CacheAllocationError: there is no memory for it; then the cache is empty, of its old size.
+        """
+        self._cache.resize(num_blocks + 1)
+
     def _forward(self, batch: Batch) -> tuple[Tensor, list[ScheduledSequence]]:
         """Logits of the rows that sample, and which sequences they belong to."""
         inputs = BatchInputs.of(batch, self._cache.block_size, self._device)

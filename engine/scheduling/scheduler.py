@@ -25,7 +25,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from engine.cache.block_pool import BlockPool, IntegrityError
-from engine.errors import PromptTooLongError
+from engine.errors import CacheTooSmallError, PromptTooLongError
 from engine.events import FinishReason, Phase
 from engine.scheduling.batch import Batch, ScheduledSequence
 from engine.scheduling.sequence import Sequence, SequenceState
@@ -125,9 +125,7 @@ class Scheduler:
                 limit_tokens=limit_tokens,
                 limited_by="the context of the model" if in_context else "the whole KV cache",
             )
-        max_tokens = sequence.sampling.max_tokens
-        wanted_tokens = limit_tokens if max_tokens is None else sequence.num_tokens + max_tokens
-        sequence.max_length_tokens = min(wanted_tokens, limit_tokens)
+        self._set_limit(sequence)
         self._waiting[sequence.request_id] = sequence
 
     def find(self, request_id: str) -> Sequence | None:
@@ -190,6 +188,38 @@ class Scheduler:
             self.finish(sequence)
         return sequence
 
+    def check_fits(self, num_blocks: int) -> None:
+        """Whether every open sequence could go on with a pool of this many blocks.
+
+        Raises:
+            CacheTooSmallError: one of them could never have another token.
+        """
+        capacity_tokens = num_blocks * self.pool.block_size
+        longest = max((each.num_tokens for each in (*self.running, *self.waiting)), default=0)
+        if longest >= capacity_tokens:
+            raise CacheTooSmallError(
+                num_blocks=num_blocks,
+                capacity_tokens=capacity_tokens,
+                longest_tokens=longest,
+                needed_blocks=self.pool.blocks_for(longest + 1),
+            )
+
+    def replace_pool(self, pool: BlockPool) -> None:
+        """Go on with another pool, in which nothing is computed yet; only between two steps.
+
+        Whatever runs waits again, before all others and in its old order, and is computed anew. Nobody was pushed
+        aside for somebody else: it counts neither in `Sequence.preemptions` nor towards any bound on them.
+
+        Raises:
+            CacheTooSmallError: see `check_fits`; then nothing has changed.
+        """
+        self.check_fits(pool.num_blocks)
+        for sequence in reversed(self.running):
+            self._put_back(sequence)
+        self.pool = pool
+        for sequence in self.waiting:
+            self._set_limit(sequence)
+
     def check_integrity(self) -> None:
         """Recompute what must hold between steps.
 
@@ -246,17 +276,27 @@ class Scheduler:
 
     def _preempt_newest_but(self, sequence: Sequence, draft: _Draft) -> bool:
         """Take the blocks of the newest running sequence; False when that is the one which asks."""
-        request_id, victim = next(reversed(self._running.items()))
+        victim = next(reversed(self._running.values()))
         if victim is sequence:
             return False
-        del self._running[request_id]
-        self._give_blocks_back(victim)
-        victim.state = SequenceState.WAITING
+        self._put_back(victim)
         victim.preemptions += 1
-        self._waiting[request_id] = victim
-        self._waiting.move_to_end(request_id, last=False)
         draft.preempted.append(victim)
         return True
+
+    def _put_back(self, sequence: Sequence) -> None:
+        """A running sequence waits again, before all others, with nothing computed."""
+        del self._running[sequence.request_id]
+        self._give_blocks_back(sequence)
+        sequence.state = SequenceState.WAITING
+        self._waiting[sequence.request_id] = sequence
+        self._waiting.move_to_end(sequence.request_id, last=False)
+
+    def _set_limit(self, sequence: Sequence) -> None:
+        """Prompt and answer end at the request's limit, the context's or the pool's."""
+        limit_tokens, max_tokens = self.max_length_tokens, sequence.sampling.max_tokens
+        wanted_tokens = limit_tokens if max_tokens is None else sequence.num_prompt_tokens + max_tokens
+        sequence.max_length_tokens = min(wanted_tokens, limit_tokens)
 
     def _give_blocks_back(self, sequence: Sequence) -> None:
         self.pool.release(sequence.block_table)
@@ -279,7 +319,7 @@ class Scheduler:
         shared = self.pool.find_prefix(sequence.token_ids, max_blocks=(sequence.num_tokens - 1) // self.pool.block_size)
         num_cached = len(shared) * self.pool.block_size
         num_tokens = min(sequence.num_tokens - num_cached, draft.budget_tokens)
-        must_hold = sequence.num_tokens if sequence.preemptions else num_cached + num_tokens
+        must_hold = sequence.num_tokens if sequence.admissions else num_cached + num_tokens
         needed = self.pool.blocks_for(must_hold) - len(shared) + self.pool.num_free_among(shared)
         if needed > spare:
             return False
@@ -294,8 +334,9 @@ class Scheduler:
         sequence.block_table = list(shared)
         sequence.num_computed = len(shared) * self.pool.block_size
         sequence.num_registered_blocks = len(shared)
-        if not sequence.preemptions:
+        if not sequence.admissions:
             sequence.num_cached_tokens = sequence.num_computed
+        sequence.admissions += 1
         del self._waiting[sequence.request_id]
         sequence.state = SequenceState.RUNNING
         self._running[sequence.request_id] = sequence

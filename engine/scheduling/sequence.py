@@ -32,7 +32,8 @@ class Sequence:
         block_table: blocks in the order of the tokens; may be longer than `num_computed` needs.
         num_registered_blocks: leading blocks that can be found as a prefix.
         num_cached_tokens: prompt tokens taken from the prefix cache when first admitted.
-        preemptions: how often it lost its blocks.
+        preemptions: how often it lost its blocks to an older one.
+        admissions: how often it was started, first or again.
         first_step: the step that computed the first new token.
         finish_step: the step that computed the last one so far.
     """
@@ -48,6 +49,7 @@ class Sequence:
     num_registered_blocks: int = field(default=0, init=False)
     num_cached_tokens: int = field(default=0, init=False)
     preemptions: int = field(default=0, init=False)
+    admissions: int = field(default=0, init=False)
     first_step: int | None = field(default=None, init=False)
     finish_step: int | None = field(default=None, init=False)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.commands import Cancel, Command, LoadModel, Stop, Submit, UnloadModel, Watch
+from engine.commands import Cancel, Command, LoadModel, ResizeCache, Stop, Submit, UnloadModel, Watch
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.events import (
@@ -266,6 +266,19 @@ def test_a_request_sent_behind_the_load_is_served(start: Callable[..., LoopThrea
     info = thread.statuses[-1].info
     assert info is not None
     assert info.name == "tiny"
+
+
+def test_the_cache_is_resized_between_two_steps(ready: LoopThread) -> None:
+    ready.put(Submit(greedy("a", PROMPT, 100)), Submit(greedy("b", PROMPT, 20)))
+    ready.wait_for(lambda seen: len(seen.steps) > 3)
+    ready.put(ResizeCache(20), ResizeCache(2))
+    status = ready.wait_for(lambda seen: seen.statuses[-1].message and seen.statuses[-1])
+    assert "Keep at least" in status.message
+    assert [each.info.num_blocks for each in ready.statuses if each.info is not None] == [64, 20, 20]
+    assert (ready.wait_for_end("a").new_tokens, ready.wait_for_end("b").new_tokens) == (100, 20)
+    assert ready.steps[-1].stats.blocks_total == 20
+    ready.put(UnloadModel(), ResizeCache(30))
+    assert ready.wait_for_state(EngineState.EMPTY)
 
 
 def test_unloading_ends_what_is_open_and_gives_the_memory_back(ready: LoopThread) -> None:

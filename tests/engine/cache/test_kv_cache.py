@@ -54,6 +54,19 @@ def test_store_writes_each_row_to_its_slot_and_nothing_else() -> None:
     assert not any(tensor.any() for index in (0, 2) for tensor in cache.layer(index))
 
 
+@pytest.mark.parametrize("num_blocks", [2, 5, 9])
+def test_another_size_is_a_new_cache(num_blocks: int) -> None:
+    cache = make_cache()
+    for index in range(SHAPE.num_layers):
+        for tensor in cache.layer(index):
+            tensor.fill_(1.0)
+    cache.resize(num_blocks)
+    assert cache.num_blocks == num_blocks
+    for index in range(SHAPE.num_layers):
+        assert [tensor.shape for tensor in cache.layer(index)] == [(num_blocks, 16, 2, 8)] * 2
+        assert not any(tensor.any() for tensor in cache.layer(index))
+
+
 TWO_GIB = """
 import json, torch
 from engine.architecture import ModelArchitecture

@@ -93,10 +93,10 @@ class StatusLine(QWidget):
         """Loading goes on."""
         self._model.setText(f"Loading… {progress.stage}, {progress.fraction:.0%}")
 
-    @Slot(str, str, int)
-    def on_text(self, _request_id: str, _text: str, new_tokens: int) -> None:
+    @Slot(str, str, object)
+    def on_text(self, _request_id: str, _text: str, token_ids: tuple[int, ...]) -> None:
         """Tokens have arrived."""
-        self._meter.add(new_tokens)
+        self._meter.add(len(token_ids))
         if not self._refresh.isActive():
             self._refresh.start()
 

@@ -146,7 +146,10 @@ class BlockMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """What is loaded and how it runs."""
+    """What is loaded and how it runs.
+
+    `identity` is the same wherever token ids mean the same to the same model; empty for one without a tokenizer.
+    """
 
     name: str
     architecture: str
@@ -162,6 +165,7 @@ class ModelInfo:
     max_num_seqs: int
     max_num_batched_tokens: int
     load_s: float
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from engine.config import EngineConfig
 from engine.engine import Engine
-from engine.events import LoadProgress, ModelInfo, RequestFinished, StepOutput
+from engine.events import LoadProgress, ModelInfo, RequestFinished, StepOutput, TextDelta
 from engine.requests import Message, Request, SamplingParams
 
 
@@ -42,10 +42,16 @@ class LLM:
     def stream(
         self, messages: tuple[Message, ...], sampling: SamplingParams, on_finish: Callable[[RequestFinished], None]
     ) -> Iterator[str]:
-        """The answer to a conversation, piece by piece; `on_finish` is called with its end."""
+        """The text of an answer to a conversation, piece by piece; `on_finish` is called with its end."""
+        yield from (delta.text for delta in self.deltas(messages, sampling, on_finish) if delta.text)
+
+    def deltas(
+        self, messages: tuple[Message, ...], sampling: SamplingParams, on_finish: Callable[[RequestFinished], None]
+    ) -> Iterator[TextDelta]:
+        """The same with the ids of the tokens, for who goes on with the conversation."""
         request = Request(request_id=f"stream-{next(self._ids)}", messages=messages, sampling=sampling)
         for output in self.run([request]):
-            yield from (delta.text for delta in output.deltas if delta.text)
+            yield from output.deltas
             for finished in output.finished:
                 on_finish(finished)
 

@@ -60,7 +60,8 @@ def load_model(config: EngineConfig, on_progress: Progress) -> LoadedModel:
     on_progress(LoadProgress("Preparing the KV cache", 0.97))
     backend = select_backend(target.device)
     runner, scheduler = _serving_side(config, decoder, backend, target, memory_plan)
-    info = _info(config, decoder, backend, target, memory_plan, load_s=time.monotonic() - started)
+    identity = "" if tokenizer is None else f"{architecture.name} {architecture.num_parameters} {tokenizer.digest}"
+    info = _info(config, decoder, backend, target, memory_plan, identity=identity, load_s=time.monotonic() - started)
     return LoadedModel(
         info=info,
         scheduler=scheduler,
@@ -126,6 +127,7 @@ def _info(
     target: Target,
     memory_plan: MemoryPlan,
     *,
+    identity: str,
     load_s: float,
 ) -> ModelInfo:
     architecture = decoder.architecture
@@ -144,4 +146,5 @@ def _info(
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
         load_s=load_s,
+        identity=identity,
     )

@@ -42,10 +42,18 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation. `role` is "system", "user" or "assistant"."""
+    """One turn of a conversation.
+
+    Attributes:
+        role: "system", "user" or "assistant".
+        content: its text, the truth.
+        token_ids: for an answer, the ids as the loaded model sampled them, without the end token. They are used only
+            where they say what `content` says, so that the conversation's prefix is found in the cache.
+    """
 
     role: str
     content: str
+    token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

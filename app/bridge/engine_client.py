@@ -35,7 +35,7 @@ class EngineClient(QObject):
     Signals:
         status_changed: the engine's state, and what is loaded.
         load_progressed: how far loading has come.
-        text_arrived: request id, text, number of new tokens; all of a frame in one. Always before the request's end.
+        text_arrived: request id, text, ids of its tokens; all of a frame in one. Always before the request's end.
         first_token_arrived: request id, seconds since it was submitted.
         request_finished, request_failed: the end of a request; exactly one of them, once.
         steps_arrived: the steps of a frame, oldest first.
@@ -46,7 +46,7 @@ class EngineClient(QObject):
 
     status_changed = Signal(object)  # EngineStatus
     load_progressed = Signal(object)  # LoadProgress
-    text_arrived = Signal(str, str, int)
+    text_arrived = Signal(str, str, object)  # tuple[int, ...]
     first_token_arrived = Signal(str, float)
     request_finished = Signal(object)  # RequestFinished
     request_failed = Signal(object)  # RequestFailed
@@ -182,9 +182,9 @@ class EngineClient(QObject):
 
     def _deliver(self, event: FrameEvent) -> None:
         match event:
-            case MergedText(request_id, text, new_tokens):
+            case MergedText(request_id, text, token_ids):
                 self._note_first_token(request_id)
-                self.text_arrived.emit(request_id, text, new_tokens)
+                self.text_arrived.emit(request_id, text, token_ids)
             case MergedSteps(steps):
                 self.steps_arrived.emit(steps)
             case RequestFinished() | RequestFailed():

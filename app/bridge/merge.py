@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 from engine.events import (
     BlockMap,
@@ -22,7 +23,7 @@ class MergedText:
 
     request_id: str
     text: str
-    new_tokens: int
+    token_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +85,5 @@ class _Frame:
         deltas = self._texts.pop(request_id, [])
         if deltas:
             text = "".join(delta.text for delta in deltas)
-            self.merged.append(MergedText(request_id, text, sum(len(delta.token_ids) for delta in deltas)))
+            token_ids = tuple(chain.from_iterable(delta.token_ids for delta in deltas))
+            self.merged.append(MergedText(request_id, text, token_ids))

@@ -21,7 +21,7 @@ REASONS = {
 
 
 def stats_line(turn: Turn) -> str:
-    """The figures of an answer: "48.2 tok/s · first token 0.14 s · 96 tokens · 64 cached · stopped"."""
+    """The figures: "48.2 tok/s · first token 0.14 s · 96 tokens · prompt 12 computed, 460 cached · stopped"."""
     parts = _figures(turn.stats) if turn.stats else []
     if turn.state is TurnState.STOPPED:
         parts.append("stopped" if turn.text else "stopped before the first token")
@@ -37,9 +37,26 @@ def _figures(stats: TurnStats) -> list[str]:
     if stats.ttft_s is not None:
         parts.append(f"first token {stats.ttft_s:.2f} s")
     parts.append(f"{stats.new_tokens:,} token{'' if stats.new_tokens == 1 else 's'}")
-    if stats.cached_tokens:
-        parts.append(f"{stats.cached_tokens:,} cached")
+    if stats.ttft_s is not None:
+        cached = f", {stats.cached_tokens:,} cached" if stats.cached_tokens else ""
+        parts.append(f"prompt {_computed(stats):,} computed{cached}")
     return parts
+
+
+def _computed(stats: TurnStats) -> int:
+    return stats.prompt_tokens - stats.cached_tokens
+
+
+def stats_tip(turn: Turn) -> str:
+    """The same figures, explained."""
+    stats = turn.stats
+    if stats is None or stats.ttft_s is None:
+        return stats_line(turn)
+    return (
+        f"{stats_line(turn)}\n\n"
+        f"The prompt, with the whole conversation before it, had {stats.prompt_tokens:,} tokens: "
+        f"{_computed(stats):,} were computed, and {stats.cached_tokens:,} were still in the KV cache, in whole blocks."
+    )
 
 
 class AnswerView(MessageView):
@@ -139,6 +156,8 @@ class AnswerView(MessageView):
         status = self._status_text(turn)
         self._footer.setVisible(bool(status or turn.text))
         self._stats.setText(status)
+        if not turn.state.is_open:
+            self._stats.setToolTip(stats_tip(turn))
         self._copy.setVisible(bool(turn.text))
         self._retry.setVisible(turn.state is TurnState.STOPPED and not turn.text)
 

@@ -17,7 +17,7 @@ class EngineClientLike(Protocol):
 
     @property
     def text_arrived(self) -> SignalInstance:
-        """Carries request id, text and number of new tokens."""
+        """Carries request id, text and the ids of its tokens."""
 
     @property
     def request_finished(self) -> SignalInstance:

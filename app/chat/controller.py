@@ -29,7 +29,6 @@ class _Running:
     conversation_id: str
     position: int
     request_id: str = ""
-    new_tokens: int = 0
 
 
 class ChatController(QObject):
@@ -124,7 +123,7 @@ class ChatController(QObject):
     def new_tokens(self, turn_id: str) -> int:
         """Tokens of an answer that is being written."""
         running = self._running.get(turn_id)
-        return running.new_tokens if running else 0
+        return len(self._turns[running.conversation_id][running.position].token_ids) if running else 0
 
     def conversation_of(self, request_id: str) -> str:
         """The conversation that a request answers in; empty once it has ended, or when it is not of the chat."""
@@ -192,7 +191,7 @@ class ChatController(QObject):
         turn = self._find(turn_id)
         if turn is None or turn.role is not Role.ASSISTANT or self.is_running(turn.conversation_id):
             return
-        fresh = replace(turn, text="", state=TurnState.QUEUED, stats=None, message="")
+        fresh = replace(turn, text="", token_ids=(), model="", state=TurnState.QUEUED, stats=None, message="")
         self._put(fresh)
         self._start(fresh)
 
@@ -247,19 +246,18 @@ class ChatController(QObject):
                     self._start(turn)
         self.status_changed.emit(status)
 
-    @Slot(str, str, int)
-    def on_text(self, request_id: str, text: str, new_tokens: int) -> None:
+    @Slot(str, str, object)
+    def on_text(self, request_id: str, text: str, token_ids: tuple[int, ...]) -> None:
         """An answer grows, whether or not it is in view."""
         turn_id = self._requests.get(request_id, "")
         running = self._running.get(turn_id)
         if running is None or running.request_id != request_id:
             return  # computed after the stop
         turn = self._turns[running.conversation_id][running.position]
-        turn = replace(turn, text=turn.text + text)
+        turn = replace(turn, text=turn.text + text, token_ids=turn.token_ids + token_ids)
         self._turns[running.conversation_id][running.position] = turn
-        running.new_tokens += new_tokens
         self._history.stream_turn(turn)
-        self.text_grew.emit(turn, running.new_tokens)
+        self.text_grew.emit(turn, len(turn.token_ids))
 
     @Slot(object)
     def on_finished(self, end: RequestFinished) -> None:
@@ -268,8 +266,11 @@ class ChatController(QObject):
         if turn is None:
             return
         states = {FinishReason.CANCELLED: TurnState.STOPPED, FinishReason.ERROR: TurnState.FAILED}
-        state = turn.state if not turn.state.is_open else states.get(end.reason, TurnState.COMPLETE)
-        self._finish(replace(turn, state=state, stats=TurnStats.of(end), message=end.message))
+        if turn.state.is_open:
+            # The end token is the template's to write.
+            token_ids = turn.token_ids[:-1] if end.reason is FinishReason.EOS else turn.token_ids
+            turn = replace(turn, state=states.get(end.reason, TurnState.COMPLETE), token_ids=token_ids)
+        self._finish(replace(turn, stats=TurnStats.of(end), message=end.message))
 
     @Slot(object)
     def on_failed(self, end: RequestFailed) -> None:
@@ -343,7 +344,9 @@ class ChatController(QObject):
         self._num_requests += 1
         request_id = f"chat-{self._num_requests}"
         head = self._conversations[answer.conversation_id]
-        messages = messages_of(head.system_prompt, self._turns[answer.conversation_id][: answer.position])
+        info = self._client.status.info
+        model = info.identity if info is not None else ""
+        messages = messages_of(head.system_prompt, self._turns[answer.conversation_id][: answer.position], model)
         try:
             request = Request(request_id=request_id, messages=messages, sampling=self.sampling)
         except EngineError as error:
@@ -351,7 +354,7 @@ class ChatController(QObject):
             return
         self._running[answer.id].request_id = request_id
         self._requests[request_id] = answer.id
-        self._put(replace(answer, state=TurnState.STREAMING))
+        self._put(replace(answer, state=TurnState.STREAMING, model=model))
         self._client.submit(request)
 
     def _stop(self, conversation_id: str) -> None:

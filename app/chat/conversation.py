@@ -80,6 +80,8 @@ class Turn:
     Attributes:
         position: 0, 1, 2, ... within the conversation.
         message: the sentence for the user when the turn failed or ended for want of room.
+        token_ids: of an answer, as they were sampled, without the end token.
+        model: identity of the model that they belong to.
     """
 
     id: str
@@ -90,6 +92,8 @@ class Turn:
     state: TurnState = TurnState.COMPLETE
     stats: TurnStats | None = None
     message: str = ""
+    token_ids: tuple[int, ...] = ()
+    model: str = ""
 
 
 def title_of(prompt: str) -> str:
@@ -102,11 +106,11 @@ def title_of(prompt: str) -> str:
     return (head if space else line[: MAX_TITLE_CHARS - 1]).rstrip(",;:") + "…"
 
 
-def messages_of(system_prompt: str, turns: Iterable[Turn]) -> tuple[Message, ...]:
-    """What the model is given: the system prompt and every turn that holds text and did not fail.
+def messages_of(system_prompt: str, turns: Iterable[Turn], model: str) -> tuple[Message, ...]:
+    """What a model of this identity is given: the system prompt and every turn that holds text and did not fail.
 
-    Prompts that stand next to each other, because the answer between them failed, become one message: many chat
-    templates insist on alternating roles.
+    Ids that another model produced are left out. Prompts that stand next to each other, because the answer between
+    them failed, become one message: many chat templates insist on alternating roles.
     """
     messages = [Message("system", system_prompt)] if system_prompt.strip() else []
     for turn in turns:
@@ -115,5 +119,6 @@ def messages_of(system_prompt: str, turns: Iterable[Turn]) -> tuple[Message, ...
         if messages and messages[-1].role == turn.role:
             messages[-1] = Message(turn.role.value, f"{messages[-1].content}\n\n{turn.text}")
         else:
-            messages.append(Message(turn.role.value, turn.text))
+            token_ids = turn.token_ids if model and turn.model == model else ()
+            messages.append(Message(turn.role.value, turn.text, token_ids))
     return tuple(messages)

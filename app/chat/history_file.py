@@ -42,6 +42,11 @@ MIGRATIONS = (
     );
     CREATE INDEX turns_by_position ON turns (conversation_id, position);
     """,
+    """
+    ALTER TABLE turns ADD COLUMN token_ids BLOB;
+    ALTER TABLE turns ADD COLUMN model TEXT NOT NULL DEFAULT '';
+    CREATE TABLE drafts (conversation_id TEXT PRIMARY KEY, text TEXT NOT NULL);
+    """,
 )
 """The n-th script leads from schema n to n + 1. Scripts that were released never change."""
 

@@ -1,6 +1,7 @@
 """Rows of the history's tables and the values they stand for. No Qt, no threads."""
 
 import sqlite3
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from app.chat.conversation import Conversation, Role, Turn, TurnState, TurnStats
 CONVERSATION_COLUMNS = "id, title, created_s, updated_s, system_prompt"
 TURN_COLUMNS = (
     "id, conversation_id, position, role, text, state, message, "
-    "prompt_tokens, new_tokens, cached_tokens, ttft_s, tokens_per_s, reason"
+    "prompt_tokens, new_tokens, cached_tokens, ttft_s, tokens_per_s, reason, token_ids, model"
 )
 
 _SAVE_CONVERSATION = f"""
@@ -18,11 +19,12 @@ ON CONFLICT (id) DO UPDATE SET
     title = excluded.title, updated_s = excluded.updated_s, system_prompt = excluded.system_prompt
 """
 _SAVE_TURN = f"""
-INSERT INTO turns ({TURN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO turns ({TURN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     text = excluded.text, state = excluded.state, message = excluded.message, prompt_tokens = excluded.prompt_tokens,
     new_tokens = excluded.new_tokens, cached_tokens = excluded.cached_tokens, ttft_s = excluded.ttft_s,
-    tokens_per_s = excluded.tokens_per_s, reason = excluded.reason
+    tokens_per_s = excluded.tokens_per_s, reason = excluded.reason, token_ids = excluded.token_ids,
+    model = excluded.model
 """
 
 
@@ -41,7 +43,9 @@ def turn_of(row: Sequence[Any]) -> Turn:
         text=row[4],
         state=TurnState(row[5]),
         message=row[6],
-        stats=_stats_of(row[7:]),
+        stats=_stats_of(row[7:13]),
+        token_ids=unpack_ids(row[13]),
+        model=row[14],
     )
 
 
@@ -51,6 +55,21 @@ def _stats_of(row: Sequence[Any]) -> TurnStats | None:
     return TurnStats(
         prompt_tokens=row[0], new_tokens=row[1], cached_tokens=row[2], ttft_s=row[3], tokens_per_s=row[4], reason=row[5]
     )
+
+
+def pack_ids(token_ids: Sequence[int]) -> bytes | None:
+    """Four bytes per id, little-endian; None for none, or for ids that no tokenizer has."""
+    try:
+        return struct.pack(f"<{len(token_ids)}I", *token_ids) or None
+    except struct.error:
+        return None
+
+
+def unpack_ids(blob: object) -> tuple[int, ...]:
+    """What `pack_ids` packed. A damaged blob holds no ids: the text beside it is the truth."""
+    if not isinstance(blob, bytes) or len(blob) % 4:
+        return ()
+    return struct.unpack(f"<{len(blob) // 4}I", blob)
 
 
 def save_conversation(connection: sqlite3.Connection, conversation: Conversation) -> None:
@@ -64,7 +83,7 @@ def save_turn(connection: sqlite3.Connection, turn: Turn) -> None:
     s = turn.stats
     figures = (s.prompt_tokens, s.new_tokens, s.cached_tokens, s.ttft_s, s.tokens_per_s, s.reason) if s else (None,) * 6
     head = (turn.id, turn.conversation_id, turn.position, turn.role.value, turn.text, turn.state.value, turn.message)
-    connection.execute(_SAVE_TURN, head + figures)
+    connection.execute(_SAVE_TURN, (*head, *figures, pack_ids(turn.token_ids), turn.model))
 
 
 def tidy(connection: sqlite3.Connection) -> None:

@@ -5,22 +5,44 @@ import sys
 from engine.cli.terminal import StatusLine, stdin_is_terminal
 from engine.config import EngineConfig
 from engine.errors import EngineError, UsageError
-from engine.events import FinishReason, RequestFinished
+from engine.events import FinishReason, RequestFinished, TextDelta
 from engine.llm import LLM
 from engine.requests import Message, SamplingParams
 
 
-def answer(llm: LLM, messages: tuple[Message, ...], sampling: SamplingParams) -> str:
-    """Stream one answer to stdout and return its text; what was reached in the end goes to stderr on a terminal."""
+class AnswerInterrupted(KeyboardInterrupt):
+    """The user has interrupted an answer; `so_far` is what there is of it."""
+
+    def __init__(self, so_far: Message) -> None:
+        super().__init__()
+        self.so_far = so_far
+
+
+def answer(llm: LLM, messages: tuple[Message, ...], sampling: SamplingParams) -> Message:
+    """Stream one answer to stdout and return it; what was reached in the end goes to stderr on a terminal.
+
+    Raises:
+        AnswerInterrupted: by the user.
+    """
     ends: list[RequestFinished] = []
-    pieces = []
-    for piece in llm.stream(messages, sampling, ends.append):
-        pieces.append(piece)
-        sys.stdout.write(piece)
-        sys.stdout.flush()
+    deltas: list[TextDelta] = []
+    try:
+        for delta in llm.deltas(messages, sampling, ends.append):
+            deltas.append(delta)
+            sys.stdout.write(delta.text)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        raise AnswerInterrupted(_message(deltas)) from None
     sys.stdout.write("\n")
     _report(ends[0])
-    return "".join(pieces)
+    return _message(deltas, ends[0].reason)
+
+
+def _message(deltas: list[TextDelta], reason: FinishReason = FinishReason.CANCELLED) -> Message:
+    text = "".join(delta.text for delta in deltas)
+    token_ids = tuple(token_id for delta in deltas for token_id in delta.token_ids)
+    # The end token is the template's to write.
+    return Message("assistant", text, token_ids[:-1] if reason is FinishReason.EOS else token_ids)
 
 
 def _report(finished: RequestFinished) -> None:
@@ -45,15 +67,17 @@ def converse(llm: LLM, history: tuple[Message, ...], sampling: SamplingParams) -
         messages = (*history, Message("user", prompt))
         try:
             reply = answer(llm, messages, sampling)
-        except KeyboardInterrupt:
+        except AnswerInterrupted as stop:
             print("\nStopped.", file=sys.stderr)
-            continue
+            if not stop.so_far.content:
+                continue
+            reply = stop.so_far
         except EngineError as error:
             if not interactive:
                 raise
             print(error, file=sys.stderr)
             continue
-        history = (*messages, Message("assistant", reply))
+        history = (*messages, reply)
 
 
 def _read_prompt() -> str | None:

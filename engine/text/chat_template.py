@@ -4,6 +4,11 @@ What a user types is text, never a control token. In each message every control 
 characters that stand nowhere else before the template sees it; in the rendered text only unbroken names are control
 tokens, and the marks are dropped. A conversation without such names is encoded in one piece, exactly as transformers'
 `apply_chat_template` would.
+
+An answer that carries the ids which the model sampled is given back in these ids. A text has many tokenisations, and
+the one that a model samples is often not the one that a tokenizer chooses: encoded anew, the conversation would no
+longer be found in the prefix cache. Ids take a text's place only where they say the same, so whatever ids a message
+carries, the prompt decodes to the rendered text, and only the template writes control tokens.
 """
 
 import re
@@ -18,12 +23,15 @@ from engine.text.template_sandbox import TemplateSandbox
 from engine.text.tokenizer import Tokenizer
 
 PLAIN_FORMAT = (
-    "{% for message in messages %}{{ message.role + ': ' + message.content + '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}"
+    "{% for message in messages %}{{ message.role + ':' + ('' if message.role == 'assistant' else ' ') }}"
+    "{{ message.content + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}"
 )
 ROLES = frozenset({"system", "user", "assistant"})
 _FREE_CHARACTERS = 1_000_000
 _PRIVATE_USE = range(0xE000, 0xF900)
+_MOST_CUT_IDS = 16
+
+_Prepare = Callable[[str], str]
 
 
 class ChatTemplate:
@@ -53,26 +61,79 @@ class ChatTemplate:
         self._check_roles(messages)
         contents = [message.content for message in messages]
         marks = _Marks.unused_in([self._source, *contents])
-        text = self._render_text(messages, lambda content: self._names.mark(content, marks))
-        ids = self._encode(text, marks)
+        ids = self._encode_conversation(messages, lambda content: self._names.mark(content, marks), marks)
         if any(map(self._names.may_join_at_edge, contents)):
             # The template's own text around a message could complete a name: if cutting the messages off from it
             # changes which control tokens there are, the cut is needed.
-            cut = self._render_text(messages, lambda content: marks.cut_off(self._names.mark(content, marks)))
-            cut_ids = self._encode(cut, marks)
+            cut_ids = self._encode_conversation(
+                messages, lambda content: marks.cut_off(self._names.mark(content, marks)), marks
+            )
             if self._control_ids(cut_ids) != self._control_ids(ids):
                 ids = cut_ids
         return self._with_one_bos(ids)
 
-    def _encode(self, text: str, marks: "_Marks") -> list[int]:
+    def _encode_conversation(self, messages: Sequence[Message], prepare: _Prepare, marks: "_Marks") -> list[int]:
+        text = self._render_text(messages, prepare)
+        ids: list[int] = []
+        at = 0
+        for answer in self._answers_in(text, messages, prepare):
+            ids += self._encode(text[at : answer.start], marks, is_beginning=at == 0)
+            ids += answer.token_ids
+            at = answer.stop
+        return ids + self._encode(text[at:], marks, is_beginning=at == 0)
+
+    def _answers_in(self, text: str, messages: Sequence[Message], prepare: _Prepare) -> Iterator["_Answer"]:
+        """The answers that stand in the rendered text as their ids say them, in order.
+
+        Each is looked for behind the prompt that it answered: what stands elsewhere is in no cache.
+        """
+        at = 0
+        for index, message in enumerate(messages):
+            if index and message.role == "assistant" and self._are_text(message.token_ids):
+                start = self._end_of_prompt(text, messages[:index], prepare)
+                answer = self._answer_at(start, text, message, prepare) if start >= at else None
+                if answer is not None:
+                    yield answer
+                    at = answer.stop
+
+    def _are_text(self, token_ids: tuple[int, ...]) -> bool:
+        return bool(token_ids) and all(map(self._tokenizer.token_bytes, token_ids))
+
+    def _end_of_prompt(self, text: str, messages: Sequence[Message], prepare: _Prepare) -> int:
+        """Where the prompt of these messages ends in the text of a longer conversation; -1 if it does not begin so."""
+        try:
+            prompt = self._render_text(messages, prepare)
+        except ChatTemplateError:
+            return -1
+        return len(prompt) if text.startswith(prompt) else -1
+
+    def _answer_at(self, start: int, text: str, message: Message, prepare: _Prepare) -> "_Answer | None":
+        """The answer's ids without those at its end that the text does not show.
+
+        They are white space that the template trims, half a character after a stop, or part of a stop string.
+        """
+        token_ids = message.token_ids
+        for _ in range(min(_MOST_CUT_IDS, len(token_ids))):
+            said = self._tokenizer.decode(token_ids)
+            if said and message.content.startswith(said):
+                # SentencePiece's first word has a space before it, which is not shown but which templates may write.
+                has_space = self._tokenizer.token_text(token_ids[0]).startswith(" ") and not said.startswith(" ")
+                for shown in (prepare(said), " " + prepare(said)) if has_space else (prepare(said),):
+                    if text.startswith(shown, start):
+                        return _Answer(start, start + len(shown), token_ids)
+            token_ids = token_ids[:-1]
+        return None
+
+    def _encode(self, text: str, marks: "_Marks", *, is_beginning: bool = True) -> list[int]:
         if not marks.stand_in(text):
-            return self._tokenizer.encode_with_control(text)
+            encode = self._tokenizer.encode_with_control if is_beginning else self._tokenizer.encode_continuation
+            return encode(text)
         ids: list[int] = []
         for piece, is_control in self._names.runs(text, marks):
             ids += self._tokenizer.encode_with_control(piece) if is_control else self._tokenizer.encode(piece)
         return ids
 
-    def _render_text(self, messages: Sequence[Message], prepare: Callable[[str], str]) -> str:
+    def _render_text(self, messages: Sequence[Message], prepare: _Prepare) -> str:
         variables = {
             "messages": [{"role": message.role, "content": prepare(message.content)} for message in messages],
             "add_generation_prompt": True,
@@ -108,6 +169,15 @@ class ChatTemplate:
             if message.role not in ROLES:
                 reason = f"the role {message.role!r} is none of system, user and assistant"
                 raise ChatTemplateError(model=self._tokenizer.name, reason=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A part of the rendered text, and ids that say the same."""
+
+    start: int
+    stop: int
+    token_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ A Tokenizer belongs to one thread: the library's object refuses a change while a
 borrowed"), and encoding switches how control tokens are read. Two threads load two Tokenizers.
 """
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from engine.text.folder_tokenizer import parts_from_folder
 from engine.text.gguf_tokenizer import parts_from_header
 from engine.text.parts import TokenizerParts
 from engine.text.token_bytes import token_spelling
+
+_BEFORE = "\n"
 
 
 def load_tokenizer(path: Path) -> "Tokenizer":
@@ -45,6 +48,11 @@ class Tokenizer:
     def name(self) -> str:
         """The model's name, for sentences to the user."""
         return self._parts.name
+
+    @property
+    def digest(self) -> str:
+        """The same for the same tokenizer: there every id stands for the same token."""
+        return hashlib.sha256(self._backend.to_str().encode()).hexdigest()[:16]
 
     @property
     def vocab_size(self) -> int:
@@ -87,6 +95,13 @@ class Tokenizer:
     def encode_with_control(self, text: str) -> list[int]:
         """Ids of template text, in which control tokens are read as such; without BOS."""
         return self._encode(text, plain=False)
+
+    def encode_continuation(self, text: str) -> list[int]:
+        """Template text that other tokens come before: without the space that SentencePiece puts before a beginning."""
+        before = self.encode_with_control(_BEFORE) if self._spelling.leading_spaces else []
+        ids = self.encode_with_control(_BEFORE + text) if before else []
+        # Where the character before has become one token with the text, there is no telling them apart.
+        return ids[len(before) :] if before and ids[: len(before)] == before else self.encode_with_control(text)
 
     def encode_prompt(self, text: str) -> list[int]:
         """Ids of plain text as a whole prompt: with BOS where the model wants one."""

@@ -30,6 +30,7 @@ INFO = ModelInfo(
     max_num_seqs=16,
     max_num_batched_tokens=256,
     load_s=2.4,
+    identity="SmolLM2 1",
 )
 READY = EngineStatus(EngineState.READY, info=INFO)
 
@@ -50,7 +51,7 @@ class FakeEngineClient(QObject):
 
     status_changed = Signal(object)
     load_progressed = Signal(object)
-    text_arrived = Signal(str, str, int)
+    text_arrived = Signal(str, str, object)
     request_finished = Signal(object)
     request_failed = Signal(object)
     steps_arrived = Signal(object)
@@ -106,10 +107,12 @@ class FakeEngineClient(QObject):
         self._status = status
         self.status_changed.emit(status)
 
-    def say(self, text: str, request_id: str | None = None, tokens: int = 1) -> None:
+    def say(self, text: str, request_id: str | None = None, *token_ids: int) -> None:
+        """These ids, or one made up, came with the text."""
+        token_ids = token_ids or (7,)
         request_id = request_id or self.last_id
-        self._open.setdefault(request_id, _Open()).tokens += tokens
-        self.text_arrived.emit(request_id, text, tokens)
+        self._open.setdefault(request_id, _Open()).tokens += len(token_ids)
+        self.text_arrived.emit(request_id, text, token_ids)
 
     def finish(
         self,

@@ -35,8 +35,8 @@ class Recorder:
         self.threads.add(threading.get_ident())
         self.events.append((name, value))
 
-    def _on_text(self, request_id: str, text: str, new_tokens: int) -> None:
-        self._add("text", (request_id, text, new_tokens))
+    def _on_text(self, request_id: str, text: str, token_ids: tuple[int, ...]) -> None:
+        self._add("text", (request_id, text, token_ids))
 
     def _on_finished(self, value: object) -> None:
         self._add("finished", value)
@@ -114,7 +114,8 @@ def test_text_comes_before_the_end_and_in_the_gui_thread(qtbot: QtBot, client: E
     assert kinds[-1] == "finished"
     assert kinds.count("finished") == 1
     assert seen.threads == {threading.get_ident()}
-    assert sum(tokens for _, _, tokens in seen.of("text")) == len(ANSWER)
+    token_ids = [token_id for _, _, ids in seen.of("text") for token_id in ids]
+    assert token_ids == list(range(1, len(ANSWER) + 1))
 
 
 def test_the_first_token_is_told_once(qtbot: QtBot, client: EngineClient, seen: Recorder) -> None:

@@ -34,7 +34,7 @@ def finished(request_id: str) -> RequestFinished:
 
 
 NAMES = st.sampled_from("abc")
-DELTAS = st.builds(lambda name, text: TextDelta(name, (1,) * len(text), text), NAMES, st.text("xyz", max_size=3))
+DELTAS = st.builds(lambda name, text: TextDelta(name, tuple(map(ord, text)), text), NAMES, st.text("xyz", max_size=3))
 EVENTS = st.one_of(
     st.builds(
         lambda deltas, ends, step: StepOutput(tuple(deltas), tuple(finished(end) for end in ends), stats(step)),
@@ -80,14 +80,14 @@ def test_each_request_sees_its_text_and_ends_in_order(events: list[EngineEvent])
 
 
 @given(st.lists(EVENTS, max_size=20))
-def test_all_steps_stay_and_tokens_are_counted(events: list[EngineEvent]) -> None:
+def test_all_steps_stay_and_so_do_the_ids_beside_their_text(events: list[EngineEvent]) -> None:
     merged = merge(events)
     steps = [step for event in merged if isinstance(event, MergedSteps) for step in event.steps]
     assert steps == [event.stats for event in events if isinstance(event, StepOutput)]
-    tokens = sum(event.new_tokens for event in merged if isinstance(event, MergedText))
-    assert tokens == sum(
-        len(delta.token_ids) for event in events if isinstance(event, StepOutput) for delta in event.deltas
-    )
+    texts = [event for event in merged if isinstance(event, MergedText)]
+    assert all(event.token_ids == tuple(map(ord, event.text)) for event in texts)
+    deltas = [delta for event in events if isinstance(event, StepOutput) for delta in event.deltas]
+    assert sum(len(event.token_ids) for event in texts) == sum(len(delta.token_ids) for delta in deltas)
 
 
 def test_between_two_states_only_the_newest_map_and_progress_are_kept() -> None:
@@ -98,6 +98,9 @@ def test_between_two_states_only_the_newest_map_and_progress_are_kept() -> None:
 
 
 def test_many_steps_give_one_text() -> None:
-    outputs = [StepOutput((TextDelta("a", (1,), "x"),), (), stats(step)) for step in range(100)]
+    outputs = [StepOutput((TextDelta("a", (step,), "x"),), (), stats(step)) for step in range(100)]
     merged = merge(outputs)
-    assert merged == [MergedText("a", "x" * 100, 100), MergedSteps(tuple(output.stats for output in outputs))]
+    assert merged == [
+        MergedText("a", "x" * 100, tuple(range(100))),
+        MergedSteps(tuple(output.stats for output in outputs)),
+    ]

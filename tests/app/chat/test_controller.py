@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from app.chat.controller import ChatController
 from app.chat.conversation import Turn, TurnState
 from app.chat.history import History
 from engine.events import EngineState, EngineStatus, FinishReason
-from tests.fakes.engine_client import READY, FakeEngineClient
+from tests.fakes.engine_client import INFO, READY, FakeEngineClient
 
 EMPTY = EngineStatus(EngineState.EMPTY)
 FAILED = EngineStatus(EngineState.FAILED, message="The file is not a model.")
@@ -30,8 +31,8 @@ def test_a_prompt_goes_out_and_its_answer_comes_in(controller: ChatController, c
     assert said(client) == [("user", "Why?")]
     sampling = client.submitted[0].sampling
     assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (0.7, 0.95, None)
-    client.say("Be", tokens=1)
-    client.say("cause.", tokens=2)
+    client.say("Be", None, 11)
+    client.say("cause.", None, 12, 13)
     assert last(controller).state is TurnState.STREAMING
     assert controller.new_tokens(last(controller).id) == 3
     client.finish(cached_tokens=4)
@@ -40,6 +41,83 @@ def test_a_prompt_goes_out_and_its_answer_comes_in(controller: ChatController, c
     assert answer.stats is not None
     assert (answer.stats.new_tokens, answer.stats.cached_tokens, answer.stats.reason) == (3, 4, "eos")
     assert not controller.is_running(controller.current_id)
+
+
+def ids_sent(client: FakeEngineClient) -> list[tuple[int, ...]]:
+    return [message.token_ids for message in client.submitted[-1].messages]
+
+
+@pytest.mark.parametrize(
+    ("reason", "kept"),
+    [(FinishReason.EOS, (4, 5)), (FinishReason.LENGTH, (4, 5, 6)), (FinishReason.CAPACITY, (4, 5, 6))],
+)
+def test_the_next_prompt_brings_the_ids_along_that_were_sampled(
+    controller: ChatController, client: FakeEngineClient, reason: FinishReason, kept: tuple[int, ...]
+) -> None:
+    """All but the end token."""
+    controller.send("one")
+    client.say("ei", None, 4)
+    client.say("ns", None, 5, 6)
+    client.finish(reason=reason)
+    controller.send("two")
+    assert ids_sent(client) == [(), kept, ()]
+
+
+def test_a_stopped_answer_brings_its_ids_along(controller: ChatController, client: FakeEngineClient) -> None:
+    client.answers_cancel = False
+    controller.send("one")
+    client.say("eins", None, 4, 5)
+    controller.stop()
+    client.say(" zwei", client.last_id, 6)
+    client.finish(reason=FinishReason.EOS)
+    controller.send("two")
+    assert ids_sent(client) == [(), (4, 5), ()]
+
+
+def test_a_retried_answer_forgets_its_ids(controller: ChatController, client: FakeEngineClient) -> None:
+    controller.send("one")
+    client.say("old", None, 4, 5)
+    client.fail("broken")
+    controller.retry(last(controller).id)
+    assert last(controller).token_ids == ()
+    client.say("new", None, 6, 7)
+    client.finish()
+    controller.send("two")
+    assert ids_sent(client) == [(), (6,), ()]
+
+
+def test_another_model_gets_the_text_and_the_first_one_its_ids_again(
+    controller: ChatController, client: FakeEngineClient
+) -> None:
+    controller.send("one")
+    client.say("eins", None, 4, 5)
+    client.finish(reason=FinishReason.LENGTH)
+    client.set_status(EngineStatus(EngineState.READY, info=replace(INFO, identity="another")))
+    controller.send("two")
+    assert ids_sent(client) == [(), (), ()]
+    client.say("zwei", None, 6)
+    client.finish(reason=FinishReason.LENGTH)
+    controller.send("three")
+    assert ids_sent(client) == [(), (), (), (6,), ()]
+    client.finish()
+    client.set_status(READY)
+    controller.send("four")
+    assert ids_sent(client) == [(), (4, 5), (), (), ()]
+
+
+def test_ids_are_there_after_a_restart(client: FakeEngineClient, tmp_path: Path) -> None:
+    path = tmp_path / "c.sqlite3"
+    first = ChatController(client, History.open(path))
+    first.send("one")
+    client.say("eins", None, 4, 70_000)
+    conversation_id = first.current_id
+    first.close()
+    later = FakeEngineClient()
+    second = ChatController(later, History.open(path))
+    second.select(conversation_id)
+    second.send("two")
+    assert ids_sent(later) == [(), (4, 70_000), ()]
+    second.close()
 
 
 def test_the_next_prompt_brings_the_conversation_along(controller: ChatController, client: FakeEngineClient) -> None:

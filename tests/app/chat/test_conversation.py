@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from app.chat.conversation import MAX_TITLE_CHARS, Role, Turn, TurnState, messages_of, title_of
@@ -35,7 +37,7 @@ def test_messages_hold_the_system_prompt_and_what_was_said() -> None:
         turn(Role.USER, "two"),
         turn(Role.ASSISTANT, "", TurnState.STREAMING),
     ]
-    messages = messages_of("Be brief.", turns)
+    messages = messages_of("Be brief.", turns, "model")
     assert [(m.role, m.content) for m in messages] == [
         ("system", "Be brief."),
         ("user", "one"),
@@ -52,4 +54,20 @@ def test_roles_alternate_even_after_a_failure() -> None:
         turn(Role.ASSISTANT, "", TurnState.STOPPED),
         turn(Role.USER, "three"),
     ]
-    assert [(m.role, m.content) for m in messages_of("", turns)] == [("user", "one\n\ntwo\n\nthree")]
+    assert [(m.role, m.content) for m in messages_of("", turns, "model")] == [("user", "one\n\ntwo\n\nthree")]
+
+
+def test_ids_go_only_to_the_model_that_produced_them() -> None:
+    turns = [
+        turn(Role.USER, "one"),
+        replace(turn(Role.ASSISTANT, "eins"), token_ids=(1, 2), model="A"),
+        turn(Role.USER, "two"),
+        replace(turn(Role.ASSISTANT, "zwei", TurnState.STOPPED), token_ids=(3,), model="B"),
+    ]
+    for model, expected in (("A", [(), (1, 2), (), ()]), ("B", [(), (), (), (3,)]), ("C", [()] * 4), ("", [()] * 4)):
+        assert [message.token_ids for message in messages_of("", turns, model)] == expected
+
+
+def test_answers_that_became_one_message_have_no_ids() -> None:
+    turns = [replace(turn(Role.ASSISTANT, text), token_ids=(1,), model="A") for text in ("one", "two")]
+    assert [message.token_ids for message in messages_of("", turns, "A")] == [()]

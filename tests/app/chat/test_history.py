@@ -9,6 +9,7 @@ import tempfile
 import textwrap
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 
 from app.chat.conversation import Conversation, Role, Turn, TurnState, TurnStats
 from app.chat.history import History, HistoryError
-from app.chat.history_file import MIGRATIONS
+from app.chat.history_file import APPLICATION_ID, MIGRATIONS
 
 ROOT = Path(__file__).parents[3]
 STATS = TurnStats(prompt_tokens=7, new_tokens=3, cached_tokens=0, ttft_s=None, tokens_per_s=41.5, reason="eos")
@@ -47,7 +48,7 @@ def test_what_was_saved_is_read_back(history: History) -> None:
     history.save_conversation(conversation("b", updated_s=2))
     turns = (
         replace(turn("t1"), role=Role.USER),
-        replace(turn("t2", position=1), stats=STATS, state=TurnState.STOPPED),
+        replace(turn("t2", position=1), stats=STATS, state=TurnState.STOPPED, token_ids=(0, 5, 2**32 - 1), model="M"),
         replace(turn("t3", position=2), state=TurnState.FAILED, message="No room."),
     )
     for each in turns:
@@ -62,10 +63,59 @@ def test_saving_again_changes(history: History) -> None:
     history.save_conversation(conversation("a"))
     history.save_turn(turn("t1"))
     history.save_conversation(replace(conversation("a"), title="New", updated_s=9))
-    history.save_turn(replace(turn("t1"), text="more", stats=STATS))
+    changed = replace(turn("t1"), text="more", stats=STATS, token_ids=(1, 2), model="M")
+    history.save_turn(changed)
     history.flush()
     assert history.conversations()[0].title == "New"
-    assert history.turns("a") == (replace(turn("t1"), text="more", stats=STATS),)
+    assert history.turns("a") == (changed,)
+    history.save_turn(turn("t1"))
+    history.flush()
+    assert history.turns("a") == (turn("t1"),)
+
+
+@pytest.mark.parametrize("token_ids", [(-1,), (2**32,), (1, 2**70)])
+def test_ids_that_no_tokenizer_has_are_left_out_and_the_text_stays(
+    history: History, token_ids: tuple[int, ...]
+) -> None:
+    history.save_conversation(conversation("a"))
+    history.save_turn(replace(turn("t1"), token_ids=token_ids))
+    history.flush()
+    assert history.failure is None
+    assert history.turns("a") == (turn("t1"),)
+
+
+@pytest.mark.parametrize("damage", ["x'010203'", "'text'", "7"])
+def test_damaged_ids_are_left_out_and_the_text_stays(path: Path, damage: str) -> None:
+    history = History.open(path)
+    history.save_conversation(conversation("a"))
+    history.save_turn(replace(turn("t1"), token_ids=(1, 2)))
+    history.flush()
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute(f"UPDATE turns SET token_ids = {damage}")
+    assert history.turns("a") == (turn("t1"),)
+    history.close()
+
+
+def test_a_file_of_the_first_version_goes_on_with_everything_in_it(path: Path) -> None:
+    """Written as the first version wrote it, without a line of ours but its schema."""
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path, isolation_level=None)) as old:
+        old.executescript(MIGRATIONS[0])
+        old.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        old.execute("PRAGMA user_version = 1")
+        old.execute("INSERT INTO conversations VALUES ('a', 'Title a', 0.5, 1.0, 'Be brief.', NULL)")
+        figures = "7, 3, 0, NULL, 41.5, 'eos'"
+        old.execute(f"INSERT INTO turns VALUES ('t1', 'a', 0, 'assistant', 'text', 'complete', '', {figures})")
+    history = History.open(path)
+    assert history.conversations() == (conversation("a"),)
+    assert history.turns("a") == (replace(turn("t1"), stats=STATS),)
+    history.save_turn(replace(turn("t1"), token_ids=(1,), model="M"))
+    history.close()
+    again = History.open(path)
+    assert again.turns("a") == (replace(turn("t1"), token_ids=(1,), model="M"),)
+    again.close()
+    with closing(sqlite3.connect(path.with_name(f"{path.name}.schema-1.backup"))) as copy:
+        assert copy.execute("SELECT text FROM turns").fetchall() == [("text",)]
 
 
 def test_a_final_turn_is_never_overwritten_by_an_older_streaming_state(history: History) -> None:

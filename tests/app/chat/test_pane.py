@@ -148,7 +148,7 @@ def test_a_narrow_pane_hides_nothing(qtbot: QtBot, pane: ChatPane) -> None:
 
 def test_the_context_line_counts(qtbot: QtBot, pane: ChatPane, client: FakeEngineClient) -> None:
     type_and_send(qtbot, pane, "Why?")
-    client.say("Because", tokens=30)
+    client.say("Because", None, *range(30))
     client.finish()
     assert pane.composer._context.text() == "Context 42 of 8,192 tokens"
     pane.composer.set_text("x" * 40)

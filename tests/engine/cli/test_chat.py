@@ -1,31 +1,39 @@
 """`kvscope chat` on a tiny model: what it prints is what the engine says."""
 
+import io
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from engine.cli import chat as chat_module
-from engine.cli.chat import answer
-from engine.events import FinishReason, RequestFinished
+from engine.cli.chat import answer, converse
+from engine.events import FinishReason, RequestFinished, TextDelta
 from engine.llm import LLM
 from engine.requests import Message, SamplingParams
 from tests.engine.cli.conftest import Terminal
+from tests.fakes.engine import model_info
 from tests.fakes.tiny_model import tiny_config
 
 OPTIONS = ("--dtype", "float32", "--threads", "1", "--temperature", "0", "--max-tokens", "12")
 SAMPLING = SamplingParams(temperature=0.0, top_p=0.95, max_tokens=12)
 
 
-def said_by_the_engine(gguf: Path, *messages: Message) -> str:
+def said_by_the_engine(gguf: Path, *messages: Message) -> Message:
+    ends: list[RequestFinished] = []
     with LLM(tiny_config(gguf)) as llm:
-        return "".join(llm.stream(messages, SAMPLING, lambda _end: None))
+        deltas = list(llm.deltas(messages, SAMPLING, ends.append))
+    ids = [token_id for delta in deltas for token_id in delta.token_ids]
+    if ends[0].reason is FinishReason.EOS:
+        ids.pop()
+    return Message("assistant", "".join(delta.text for delta in deltas), tuple(ids))
 
 
 def test_one_answer(terminal: Terminal, tiny_gguf: Path) -> None:
     done = terminal.types("chat", "Hello", "-m", tiny_gguf, "--system", "Be brief", *OPTIONS)
     assert done.returncode == 0, done.stderr
     expected = said_by_the_engine(tiny_gguf, Message("system", "Be brief"), Message("user", "Hello"))
-    assert done.stdout == expected + "\n"
+    assert done.stdout == expected.content + "\n"
     assert done.stderr == "", "progress is for terminals"
 
 
@@ -33,22 +41,27 @@ def test_a_conversation_from_stdin_remembers_its_turns(terminal: Terminal, tiny_
     done = terminal.types("chat", "-m", tiny_gguf, *OPTIONS, stdin="Hello\nAnd then\n\nnever read\n")
     assert done.returncode == 0, done.stderr
     first = said_by_the_engine(tiny_gguf, Message("user", "Hello"))
-    second = said_by_the_engine(
-        tiny_gguf, Message("user", "Hello"), Message("assistant", first), Message("user", "And then")
-    )
-    assert done.stdout == f"{first}\n{second}\n"
+    second = said_by_the_engine(tiny_gguf, Message("user", "Hello"), first, Message("user", "And then"))
+    assert done.stdout == f"{first.content}\n{second.content}\n"
     assert second != first
 
 
 class Llm:
     """Says one thing and ends it as told."""
 
-    def __init__(self, end: RequestFinished) -> None:
+    def __init__(self, end: RequestFinished, *, interrupts: bool = False) -> None:
+        self.asked: list[tuple[Message, ...]] = []
+        self.info = model_info()
         self._end = end
+        self._interrupts = interrupts
 
-    def stream(self, _messages: object, _sampling: object, on_finish: object) -> object:
-        yield "half "
-        yield "an answer"
+    def deltas(self, messages: tuple[Message, ...], _sampling: object, on_finish: object) -> Iterator[TextDelta]:
+        self.asked.append(messages)
+        yield TextDelta("a", (5,), "half ")
+        if self._interrupts:
+            raise KeyboardInterrupt
+        yield TextDelta("a", (6,), "an ")
+        yield TextDelta("a", (1,), "answer")  # held back until the end token
         on_finish(self._end)  # type: ignore[operator]
 
 
@@ -61,7 +74,8 @@ def end(reason: FinishReason, message: str = "") -> RequestFinished:
 
 def test_a_full_cache_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     llm = Llm(end(FinishReason.CAPACITY, "The answer filled the whole KV cache."))
-    assert answer(llm, (), SAMPLING) == "half an answer"  # type: ignore[arg-type]
+    expected = Message("assistant", "half an answer", (5, 6, 1))
+    assert answer(llm, (), SAMPLING) == expected  # type: ignore[arg-type]
     said = capsys.readouterr()
     assert said.out == "half an answer\n"
     assert said.err == "The answer filled the whole KV cache.\n"
@@ -72,3 +86,27 @@ def test_figures_are_for_terminals(capsys: pytest.CaptureFixture[str], monkeypat
     answer(Llm(end(FinishReason.EOS)), (), SAMPLING)  # type: ignore[arg-type]
     err = capsys.readouterr().err
     assert "8.0 tok/s · first token 0.25 s · 5 tokens · 16 of 20 prompt tokens cached" in err
+
+
+def talk(llm: Llm, monkeypatch: pytest.MonkeyPatch, lines: str) -> None:
+    monkeypatch.setattr(chat_module.sys, "stdin", io.StringIO(lines))
+    converse(llm, (), SAMPLING)  # type: ignore[arg-type]
+
+
+def test_a_conversation_goes_on_with_the_ids_that_were_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = Llm(end(FinishReason.EOS))
+    talk(llm, monkeypatch, "one\ntwo\n")
+    said = Message("assistant", "half an answer", (5, 6))
+    assert llm.asked == [(Message("user", "one"),), (Message("user", "one"), said, Message("user", "two"))]
+
+
+def test_an_interrupted_answer_stays_in_the_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = Llm(end(FinishReason.CANCELLED), interrupts=True)
+    talk(llm, monkeypatch, "one\ntwo\n")
+    said = Message("assistant", "half ", (5,))
+    assert llm.asked[1] == (Message("user", "one"), said, Message("user", "two"))
+
+
+def test_interrupting_a_single_answer_ends_the_command() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        answer(Llm(end(FinishReason.CANCELLED), interrupts=True), (), SAMPLING)  # type: ignore[arg-type]

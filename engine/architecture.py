@@ -5,18 +5,36 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeScaling:
-    """How rotary frequencies are changed for longer contexts. Names follow transformers' `rope_scaling`.
+    """How rotary frequencies are changed for longer contexts. Names follow transformers' `rope_parameters`.
 
-    Kinds: "default" (not at all), "linear" (all divided by `factor`), "llama3" (by wavelength, from the five numbers),
-    "factors" (frequency i divided by `frequency_factors[i]`, head_dim / 2 of them: a GGUF's rope_freqs.weight).
+    Kinds: "default" (not at all), "linear" (all divided by `factor`), "dynamic" (a larger base for a context beyond the
+    trained one), "llama3" and "yarn" (by wavelength), "longrope" (frequency i divided by one of two lists' factor i, by
+    the length of the context), "factors" (frequency i divided by `factor * frequency_factors[i]`: a GGUF's
+    rope_freqs.weight).
+
+    Attributes:
+        factor: how much longer the context becomes.
+        low_freq_factor, high_freq_factor: llama3's limits, in turns over the original context.
+        beta_fast, beta_slow: yarn's limits, in turns over the original context.
+        truncate: yarn's limits are rounded to whole channels.
+        original_max_position_embeddings: the context before it was stretched, in tokens.
+        short_factors, long_factors: longrope's lists, head_dim / 2 numbers each, up to and beyond the original context.
+        frequency_factors: head_dim / 2 numbers.
+        attention_factor: multiplies cosine and sine, and so each attention score by its square.
     """
 
     kind: str = "default"
     factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
     original_max_position_embeddings: int = 0
+    short_factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()
     frequency_factors: tuple[float, ...] = ()
+    attention_factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +42,13 @@ class ModelArchitecture:
     """One decoder of the Llama family.
 
     Attributes:
-        family: "llama" (more families follow).
+        family: "llama", "mistral", "qwen2" or "qwen3".
         head_dim: size of one attention head; need not be hidden_size / num_heads.
+        max_position_embeddings: the context that the model was made for, in tokens.
         attention_bias: bias on q, k and v.
         attention_output_bias: bias on the output projection.
         mlp_bias: bias on gate, up and down.
+        qk_norm: q and k are normalised head by head before they are rotated.
         layer_windows: for each layer the tokens that a query sees, itself included; None sees all. Empty: all layers
             see all.
         tie_word_embeddings: the output head is the embedding table.
@@ -56,6 +76,19 @@ class ModelArchitecture:
     tie_word_embeddings: bool = False
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+
+    @property
+    def longest_context_tokens(self) -> int:
+        """The longest context that its rotary scaling was made for, where that is asked for."""
+        scaling = self.rope_scaling
+        match scaling.kind:
+            case "dynamic":
+                stretched = self.max_position_embeddings * scaling.factor
+            case "yarn":
+                stretched = scaling.original_max_position_embeddings * scaling.factor
+            case _:
+                stretched = 0
+        return max(self.max_position_embeddings, int(stretched))
 
     @property
     def kv_elements_per_token(self) -> int:

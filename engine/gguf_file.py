@@ -226,7 +226,7 @@ class _Reader:
         if kind is None:
             raise ModelError(
                 f"{self._path} stores the tensor {name} in a quantisation that is not known here "
-                f"(ggml type {kind_number}). Choose a file in Q4_0, Q4_1, Q8_0, F16 or F32."
+                f"(ggml type {kind_number}). Choose a file in a common one, such as Q4_K_M, Q8_0 or F16."
             )
         elements = prod(shape)
         if elements % kind.block_size or (shape and shape[-1] % kind.block_size):

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import torch
 
+from engine.architecture import ModelArchitecture
 from engine.attention.backend import AttentionBackend
 from engine.attention.select import select_backend
 from engine.cache.block_pool import BlockPool
 from engine.cache.kv_cache import KVCache, block_bytes
 from engine.config import EngineConfig
+from engine.errors import ModelError
 from engine.events import LoadProgress, ModelInfo
 from engine.memory.plan import MemoryPlan
 from engine.model.decoder import Decoder, Weights, load_decoder
@@ -54,6 +56,7 @@ def load_model(config: EngineConfig, on_progress: Progress) -> LoadedModel:
         tokenizer, chat_template = _text_side(config)
         architecture = weights.architecture
         memory_plan = plan_cache(config, architecture, target)
+        _check_windows(architecture, memory_plan)
         decoder = _load_decoder(weights, target, memory_plan.max_model_len_tokens, on_progress)
     finally:
         weights.close()
@@ -82,6 +85,16 @@ def _text_side(config: EngineConfig) -> tuple[Tokenizer | None, ChatTemplate | N
         return None, None
     tokenizer = load_tokenizer(Path(config.model))
     return tokenizer, ChatTemplate(tokenizer)
+
+
+def _check_windows(architecture: ModelArchitecture, memory_plan: MemoryPlan) -> None:
+    """Attention does not look at windows yet; wrong answers would be silent."""
+    shortest = min((window for window in architecture.layer_windows if window is not None), default=None)
+    if shortest is not None and shortest < memory_plan.snapshot.max_model_len_tokens:
+        raise ModelError(
+            f"{architecture.name} sees a sliding window of {shortest:,} tokens, which cannot be computed yet for a "
+            f"context of {memory_plan.snapshot.max_model_len_tokens:,}. Choose another model."
+        )
 
 
 def _load_decoder(

@@ -101,7 +101,7 @@ def snapshot(config: EngineConfig, architecture: ModelArchitecture, target: Targ
     """The device's memory as it will be when the weights are loaded."""
     size_bytes = block_bytes(architecture, config.block_size, target.dtype)
     weights_bytes = loaded_weights_bytes(architecture, target)
-    longest = architecture.max_position_embeddings
+    wanted_tokens = config.max_model_len or architecture.max_position_embeddings
     total_bytes, free_bytes, margin_bytes = _memory(target, weights_bytes)
     limited = config.own_limit_fraction is not None
     return MemorySnapshot(
@@ -113,7 +113,7 @@ def snapshot(config: EngineConfig, architecture: ModelArchitecture, target: Targ
         margin_bytes=margin_bytes,
         block_bytes=size_bytes,
         block_size_tokens=config.block_size,
-        max_model_len_tokens=min(config.max_model_len or longest, longest),
+        max_model_len_tokens=min(wanted_tokens, architecture.longest_context_tokens),
         # An explicit number of blocks is taken as asked, or refused; it is never cut to what the slots can use.
         max_num_seqs=max(config.max_num_seqs, config.num_kv_blocks or 0),
         own_limit_fraction=config.own_limit_fraction,

@@ -5,12 +5,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.architecture import ModelArchitecture, RopeScaling
+from engine.architecture import ModelArchitecture
 from engine.errors import ModelError
 from engine.model_names import display_name
+from engine.weights.config_keys import ConfigKeys
+from engine.weights.config_rope import rope_from_config
+from engine.weights.config_windows import windows_from_config
+from engine.weights.families import FAMILIES, SUPPORTED_SENTENCE, Family
 
-FAMILY = "llama"
-DEFAULT_ROPE_THETA = 10000.0
+MIN_HEAD_DIM = 4
+_SILU = ("silu", "swish")  # two names of one function
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -48,121 +52,114 @@ def architecture_from_folder(folder: Path) -> ModelArchitecture:
 def architecture_from_config(
     config: Mapping[str, Any], generation: Mapping[str, Any] | None = None, *, name: str
 ) -> ModelArchitecture:
-    """Read the shape from parsed files; defaults are those of transformers' LlamaConfig.
+    """Read the shape from parsed files; what they leave out is what transformers' class of that family says.
 
     Raises:
-        ModelError: another family, or a feature that cannot be computed.
+        ModelError: another family, a quantisation, or a feature that cannot be computed.
     """
-    _check_family(config, name)
-    hidden_size = _integer(config, "hidden_size", name)
-    num_heads = _integer(config, "num_attention_heads", name)
-    attention_bias = bool(config.get("attention_bias", False))
+    family = _family(config, name)
+    keys = ConfigKeys(config, name)
+    _check_features(keys)
+    num_layers = keys.integer("num_hidden_layers")
+    hidden_size, num_heads, num_kv_heads = _heads(keys, family)
+    head_dim = keys.integer("head_dim", family.head_dim or hidden_size // num_heads)
+    context_tokens = keys.integer("max_position_embeddings", family.max_position_embeddings)
+    rope_theta, rope_scaling = rope_from_config(keys, context_tokens=context_tokens, head_dim=head_dim)
+    bias = keys.flag("attention_bias", default=False)
     return ModelArchitecture(
-        family=FAMILY,
+        family=family.name,
         name=name,
-        vocab_size=_integer(config, "vocab_size", name),
+        vocab_size=keys.integer("vocab_size"),
         hidden_size=hidden_size,
-        intermediate_size=_integer(config, "intermediate_size", name),
-        num_layers=_integer(config, "num_hidden_layers", name),
+        intermediate_size=keys.integer("intermediate_size"),
+        num_layers=num_layers,
         num_heads=num_heads,
-        num_kv_heads=_integer(config, "num_key_value_heads", name, default=num_heads),
-        head_dim=_integer(config, "head_dim", name, default=hidden_size // num_heads),
-        rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
-        rope_theta=_rope_theta(config),
-        rope_scaling=_rope_scaling(config, name),
-        max_position_embeddings=_integer(config, "max_position_embeddings", name, default=2048),
-        attention_bias=attention_bias,
-        attention_output_bias=attention_bias,
-        mlp_bias=bool(config.get("mlp_bias", False)),
-        tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
-        bos_token_id=config.get("bos_token_id"),
-        eos_token_ids=_eos_token_ids(generation or {}, config),
+        num_kv_heads=num_kv_heads,
+        head_dim=check_head_dim(head_dim, name),
+        rms_norm_eps=keys.number("rms_norm_eps", 1e-6),
+        rope_theta=rope_theta,
+        rope_scaling=rope_scaling,
+        max_position_embeddings=context_tokens,
+        attention_bias=bias if family.qkv_bias is None else family.qkv_bias,
+        attention_output_bias=bias if family.output_bias is None else family.output_bias,
+        mlp_bias=family.reads_mlp_bias and keys.flag("mlp_bias", default=False),
+        qk_norm=family.qk_norm,
+        layer_windows=windows_from_config(keys, family, num_layers),
+        tie_word_embeddings=keys.flag("tie_word_embeddings", default=False),
+        bos_token_id=_bos_token_id(config),
+        eos_token_ids=_eos_token_ids(generation or {}, config, default=family.eos_token_id),
     )
 
 
-def _check_family(config: Mapping[str, Any], name: str) -> None:
-    classes = config.get("architectures") or []
-    kind = config.get("model_type", FAMILY if "LlamaForCausalLM" in classes else "unnamed")
-    if kind != FAMILY or (classes and "LlamaForCausalLM" not in classes):
-        found = classes[0] if classes else kind
+def check_head_dim(head_dim: int, name: str) -> int:
+    """The head's size, which has to be even: rotation goes by pairs.
+
+    Raises:
+        ModelError: it is odd, or too small for any formula.
+    """
+    if head_dim % 2 or head_dim < MIN_HEAD_DIM:
         raise ModelError(
-            f"{name} is a model of the architecture {found}; only the Llama family (LlamaForCausalLM) can be run so "
-            "far. Choose a Llama, SmolLM2 or similar model."
+            f"{name} has heads of {head_dim} channels; only an even number of at least {MIN_HEAD_DIM} can be rotated. "
+            "Choose another model."
         )
-    quantization = config.get("quantization_config")
+    return head_dim
+
+
+def _family(config: Mapping[str, Any], name: str) -> Family:
+    """The family that both the model type and the class name; a file may leave out one of them."""
+    classes = config.get("architectures") or []
+    model_class = classes[0] if isinstance(classes, list) and classes else None
+    by_class = next((family for family in FAMILIES.values() if family.model_class == model_class), None)
+    kind = config.get("model_type", by_class.name if by_class is not None else "unnamed")
+    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    if family is None or model_class not in (None, family.model_class):
+        experts = any(config.get(key) for key in ("num_experts", "num_local_experts", "n_routed_experts"))
+        mixture = ", a mixture of experts" if experts else ""
+        raise ModelError(
+            f"{name} is a model of the architecture {model_class or kind}{mixture}; {SUPPORTED_SENTENCE}. "
+            "Choose one of these."
+        )
+    return family
+
+
+def _check_features(keys: ConfigKeys) -> None:
+    quantization = keys.config.get("quantization_config") or keys.config.get("compression_config")
     if quantization:
         method = quantization.get("quant_method", "an unnamed method") if isinstance(quantization, dict) else "unknown"
         raise ModelError(
-            f"{name} is quantised by {method}, which cannot be read yet. "
+            f"{keys.name} is quantised by {method}, which cannot be read. "
             "Choose the model in bfloat16 or float16, or as GGUF."
         )
-    if config.get("hidden_act", "silu") != "silu":
-        raise ModelError(f"{name} uses the activation {config['hidden_act']}; only silu can be computed.")
+    if keys.config.get("hidden_act", "silu") not in _SILU:
+        raise ModelError(f"{keys.name} uses the activation {keys.config['hidden_act']}; only silu can be computed.")
 
 
-def _integer(config: Mapping[str, Any], key: str, name: str, *, default: int | None = None) -> int:
-    value = config.get(key)
-    value = default if value is None else value
-    if not isinstance(value, int) or value < 1:
-        found = "is missing" if value is None else f"is {value!r}"
-        raise ModelError(f"The config.json of {name} cannot be used: {key} {found}. Download the model again.")
-    return value
-
-
-def _rope_parameters(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Transformers 5 writes `rope_parameters`, older versions `rope_scaling`; like it, the old spelling goes first."""
-    return config.get("rope_scaling") or config.get("rope_parameters") or {}
-
-
-def _rope_theta(config: Mapping[str, Any]) -> float:
-    value = _rope_parameters(config).get("rope_theta") or config.get("rope_theta") or DEFAULT_ROPE_THETA
-    return float(value)
-
-
-def _rope_scaling(config: Mapping[str, Any], name: str) -> RopeScaling:
-    parameters = _rope_parameters(config)
-    kind = parameters.get("rope_type") or parameters.get("type") or "default"
-    partial = parameters.get("partial_rotary_factor", config.get("partial_rotary_factor"))
-    if partial not in (None, 1, 1.0):
+def _heads(keys: ConfigKeys, family: Family) -> tuple[int, int, int]:
+    """Hidden size, heads, and heads of keys and values. Null is as many as there are heads in every family."""
+    hidden_size, num_heads = keys.integer("hidden_size"), keys.integer("num_attention_heads")
+    default = num_heads if "num_key_value_heads" in keys.config else family.num_kv_heads or num_heads
+    num_kv_heads = keys.integer("num_key_value_heads", default)
+    if num_heads % num_kv_heads:
         raise ModelError(
-            f"{name} rotates only a part of each head, which cannot be computed yet. Choose another model."
+            f"The config.json of {keys.name} cannot be used: {num_heads} heads cannot share {num_kv_heads} heads of "
+            "keys and values evenly. Download the model again, or choose another."
         )
-    try:
-        match kind:
-            case "default":
-                return RopeScaling()
-            case "linear":
-                return RopeScaling(kind="linear", factor=float(parameters["factor"]))
-            case "llama3":
-                return RopeScaling(
-                    kind="llama3",
-                    factor=float(parameters["factor"]),
-                    low_freq_factor=float(parameters["low_freq_factor"]),
-                    high_freq_factor=float(parameters["high_freq_factor"]),
-                    original_max_position_embeddings=_original_context(config, parameters),
-                )
-    except KeyError as error:
-        raise ModelError(
-            f"The config.json of {name} asks for the rope scaling {kind!r} without saying {error.args[0]}. "
-            "Download the model again."
-        ) from error
-    raise ModelError(
-        f"{name} stretches its context by the rope scaling {kind!r}, which cannot be computed yet. "
-        "Choose a model with linear or llama3 scaling, or none."
-    )
+    return hidden_size, num_heads, num_kv_heads
 
 
-def _original_context(config: Mapping[str, Any], parameters: Mapping[str, Any]) -> int:
-    key = "original_max_position_embeddings"
-    return int(config.get(key) or parameters.get(key) or config["max_position_embeddings"])
+def _bos_token_id(config: Mapping[str, Any]) -> int | None:
+    value = config.get("bos_token_id")
+    return value if isinstance(value, int) else None
 
 
-def _eos_token_ids(*sources: Mapping[str, Any]) -> tuple[int, ...]:
-    """Every end token that any of the files names: one number or a list of them."""
+def _eos_token_ids(*sources: Mapping[str, Any], default: int | None) -> tuple[int, ...]:
+    """Every end token that any of the files names: one number or a list of them. The family's where none says."""
     found: dict[int, None] = {}
     for source in sources:
         value = source.get("eos_token_id")
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int):
                 found[number] = None
+    if default is not None and not any("eos_token_id" in source for source in sources):
+        found[default] = None
     return tuple(found)

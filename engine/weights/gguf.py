@@ -1,22 +1,19 @@
 """Weights from a GGUF file, one tensor at a time, in Hugging Face's names and layout."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from engine.architecture import ModelArchitecture
 from engine.errors import ModelError
-from engine.gguf_file import GGUFHeader, GGUFTensor, read_header
-from engine.weights.gguf_metadata import architecture_from_header
+from engine.gguf_file import GGUFTensor, read_header
+from engine.weights.gguf_layout import check_layout, missing_tensor
 from engine.weights.names import gguf_name, hugging_face_name
-from engine.weights.quantize import SUPPORTED_KINDS, dequantize, unsupported_kind
-from engine.weights.source import expected_shapes, unexpected_shape
+from engine.weights.quantize import dequantize
 
-ROPE_FACTORS = "rope_freqs.weight"
+INTERLEAVED_FAMILIES = ("llama",)  # ggml rotates neighbouring rows there; elsewhere it rotates halves
 _INTERLEAVED = re.compile(r".*\.self_attn\.(q|k)_proj\.(weight|bias)")
 
 
@@ -31,9 +28,7 @@ class GGUFWeights:
         self._header = read_header(path)
         self._file = path.open("rb", buffering=0)
         try:
-            self._quantization = _quantization(self._header)
-            self._architecture = self._read_architecture()
-            self._check()
+            self._architecture, self._quantization = check_layout(self._header)
         except BaseException:
             self.close()
             raise
@@ -57,9 +52,9 @@ class GGUFWeights:
         stored_name = gguf_name(name)
         record = self._header.tensors.get(stored_name) if stored_name is not None else None
         if record is None:
-            raise _missing(self._header.path, name, stored_name)
+            raise missing_tensor(self._header.path, name, stored_name)
         tensor = self._read(record, dtype)
-        match = _INTERLEAVED.fullmatch(name)
+        match = _INTERLEAVED.fullmatch(name) if self._architecture.family in INTERLEAVED_FAMILIES else None
         if match is None:
             return tensor
         heads = self._architecture.num_heads if match[1] == "q" else self._architecture.num_kv_heads
@@ -68,24 +63,6 @@ class GGUFWeights:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-    def _read_architecture(self) -> ModelArchitecture:
-        record = self._header.tensors.get(ROPE_FACTORS)
-        factors = tuple(self._read(record, torch.float32).tolist()) if record is not None else ()
-        architecture = architecture_from_header(self._header, frequency_factors=factors)
-        suffix = re.compile(rf"[.\-_]{re.escape(self._quantization)}$", re.IGNORECASE)
-        return replace(architecture, name=suffix.sub("", architecture.name))
-
-    def _check(self) -> None:
-        for name, shape in expected_shapes(self._architecture):
-            stored_name = gguf_name(name)
-            record = self._header.tensors.get(stored_name) if stored_name is not None else None
-            if record is None:
-                raise _missing(self._header.path, name, stored_name)
-            if record.kind.name not in SUPPORTED_KINDS:
-                raise ModelError(unsupported_kind(record.kind.name))
-            if record.shape != shape:
-                raise unexpected_shape(self._header.path, name, record.shape, shape)
 
     def _read(self, record: GGUFTensor, dtype: torch.dtype) -> torch.Tensor:
         raw = bytearray(record.num_bytes)
@@ -109,18 +86,3 @@ def undo_interleaving(tensor: torch.Tensor, num_heads: int) -> torch.Tensor:
     rows = tensor.shape[0]
     pairs = tensor.view(num_heads, rows // num_heads // 2, 2, *tensor.shape[1:])
     return pairs.transpose(1, 2).reshape(tensor.shape)
-
-
-def _quantization(header: GGUFHeader) -> str:
-    """What most elements are stored as."""
-    elements: Counter[str] = Counter()
-    for record in header.tensors.values():
-        elements[record.kind.name] += record.num_bytes // record.kind.block_bytes * record.kind.block_size
-    if not elements:
-        raise ModelError(f"{header.path} holds no tensors, only metadata. Choose a file with a whole model.")
-    return elements.most_common(1)[0][0]
-
-
-def _missing(path: Path, name: str, stored_name: str | None) -> ModelError:
-    also = f" ({stored_name} in the file)" if stored_name is not None else ""
-    return ModelError(f"{path} has no tensor {name}{also}. Choose a file with a whole model, or download it again.")

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from engine.architecture import ModelArchitecture
 from engine.errors import ModelError
 from engine.weights.config_json import architecture_from_folder, read_json
-from engine.weights.source import expected_shapes, unexpected_shape
+from engine.weights.expected import expected_shapes, unexpected_shape
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
@@ -75,13 +75,15 @@ class SafetensorsWeights:
     def _is_tied(self, architecture: ModelArchitecture) -> bool:
         """What transformers (5.24, `PreTrainedModel.tie_weights`) makes of the flag and the file together.
 
-        A head that the file lacks is tied. A tied flag beside a head of its own holds only when both are equal. A
-        tied model whose file has only the head takes the head as its embedding.
+        A tied flag beside a head of its own holds only when both are equal. A tied model whose file has only the head
+        takes the head as its embedding. Where an untied head is missing, transformers would draw a random one.
         """
+        if not architecture.tie_word_embeddings:
+            if HEAD not in self._file_of:
+                raise self._missing_head()
+            return False
         if HEAD not in self._file_of:
             return True
-        if not architecture.tie_word_embeddings:
-            return False
         if EMBEDDING not in self._file_of:
             self._aliases[EMBEDDING] = HEAD
             return True
@@ -107,6 +109,12 @@ class SafetensorsWeights:
                 "Choose the model in bfloat16, float16 or float32, or as GGUF."
             )
         return _DTYPE_NAMES[stored]
+
+    def _missing_head(self) -> ModelError:
+        return ModelError(
+            f"The config.json of {self._folder} promises an output head of its own, and the files have no {HEAD}. "
+            'Download the model again, or write "tie_word_embeddings": true if it shares its embedding.'
+        )
 
     def _missing(self, name: str) -> ModelError:
         return ModelError(

@@ -1,4 +1,4 @@
-"""Tiny random Llamas as transformers saves them, and the same weights as a GGUF file written by the gguf library."""
+"""Tiny random models as transformers saves them, and the same weights as a GGUF file by the gguf library."""
 
 from pathlib import Path
 from typing import Any
@@ -6,39 +6,29 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM, PreTrainedConfig, PreTrainedModel
 
-TINY = {
-    "vocab_size": 96,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+from tests.fakes.tiny_checkpoint import tiny_checkpoint
+
+# Llama and Mistral share one graph in ggml, whose rotation pairs neighbouring rows of q and k.
+ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+TENSOR_NAMES = {"llama": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}
 
 
 def tiny_llama(**changes: Any) -> LlamaForCausalLM:
     """Random weights from a fixed seed, biases and norms included, in float32."""
-    model = LlamaForCausalLM(LlamaConfig(**(TINY | changes)))
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
-    return model.eval()
+    model: LlamaForCausalLM = tiny_checkpoint("llama", **changes)
+    return model
 
 
-def save_folder(model: LlamaForCausalLM, folder: Path, **options: Any) -> Path:
+def save_folder(model: PreTrainedModel, folder: Path, **options: Any) -> Path:
     """What `save_pretrained` writes."""
     model.save_pretrained(folder, **options)
     return folder
 
 
 def save_gguf(
-    model: LlamaForCausalLM,
+    model: PreTrainedModel,
     path: Path,
     *,
     kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
@@ -48,16 +38,19 @@ def save_gguf(
     """The model as llama.cpp's converter lays it out: two-dimensional weights as `kind`, the rest as float32.
 
     Args:
-        model: a tiny Llama.
+        model: of any family.
         path: the file to write.
         kind: how weights are stored.
-        extra: metadata that replaces or adds to the usual; None leaves a key out.
+        extra: metadata that replaces or adds to the usual, "{arch}" standing for the architecture; None leaves a key
+            out.
         tensors: more tensors.
     """
-    writer = gguf.GGUFWriter(path, "llama")
-    for key, value in (_metadata(model.config) | (extra or {})).items():
+    architecture = ARCHITECTURES[model.config.model_type]
+    writer = gguf.GGUFWriter(path, architecture)
+    fields = [*_metadata(model.config).items(), *(extra or {}).items()]
+    for key, value in {key.format(arch=architecture): value for key, value in fields}.items():
         _add(writer, key, value)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, model.config.num_hidden_layers)
+    names = gguf.get_tensor_name_map(TENSOR_NAMES[architecture], model.config.num_hidden_layers)
     for name, parameter in model.state_dict().items():
         if name == "lm_head.weight" and model.config.tie_word_embeddings:
             continue
@@ -73,22 +66,28 @@ def save_gguf(
     return path
 
 
-def _metadata(config: LlamaConfig) -> dict[str, Any]:
+def _metadata(config: PreTrainedConfig) -> dict[str, Any]:
+    head_dim = head_dim_of(config)
     return {
-        "llama.block_count": config.num_hidden_layers,
-        "llama.context_length": config.max_position_embeddings,
-        "llama.embedding_length": config.hidden_size,
-        "llama.feed_forward_length": config.intermediate_size,
-        "llama.attention.head_count": config.num_attention_heads,
-        "llama.attention.head_count_kv": config.num_key_value_heads,
-        "llama.attention.key_length": config.head_dim,
-        "llama.attention.value_length": config.head_dim,
-        "llama.rope.dimension_count": config.head_dim,
-        "llama.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
-        "llama.rope.freq_base": float(config.rope_parameters["rope_theta"]),
+        "{arch}.block_count": config.num_hidden_layers,
+        "{arch}.context_length": config.max_position_embeddings,
+        "{arch}.embedding_length": config.hidden_size,
+        "{arch}.feed_forward_length": config.intermediate_size,
+        "{arch}.attention.head_count": config.num_attention_heads,
+        "{arch}.attention.head_count_kv": config.num_key_value_heads,
+        "{arch}.attention.key_length": head_dim,
+        "{arch}.attention.value_length": head_dim,
+        "{arch}.rope.dimension_count": head_dim,
+        "{arch}.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        "{arch}.rope.freq_base": float(config.rope_parameters["rope_theta"]),
         "tokenizer.ggml.bos_token_id": config.bos_token_id,
         "tokenizer.ggml.eos_token_id": config.eos_token_id,
     }
+
+
+def head_dim_of(config: PreTrainedConfig) -> int:
+    """Qwen2's configuration has no field for it."""
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
@@ -114,8 +113,10 @@ def _gguf_name(names: gguf.TensorNameMap, name: str) -> str:
     return f"{found}.{suffix}"
 
 
-def _interleaved(name: str, parameter: torch.Tensor, config: LlamaConfig) -> torch.Tensor:
+def _interleaved(name: str, parameter: torch.Tensor, config: PreTrainedConfig) -> torch.Tensor:
     """Rows of q and k by halves become rows by rotating pairs, head by head, one row at a time."""
+    if ARCHITECTURES[config.model_type] != "llama":
+        return parameter
     if ".q_proj." in name:
         heads = config.num_attention_heads
     elif ".k_proj." in name:

@@ -7,9 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from engine.architecture import ModelArchitecture
 from engine.errors import LoadCancelledError
 from engine.model.decoder import Decoder, load_decoder
 from engine.weights.source import open_weights
@@ -56,40 +54,6 @@ def test_logits_are_transformers(variant: str, tmp_path: Path) -> None:
     weights.close()
     assert visited == [0, 1]
     torch.testing.assert_close(our_logits(decoder), reference_logits(model), rtol=1e-5, atol=1e-5)
-
-
-class StateDict:
-    """Weights that lie in memory."""
-
-    def __init__(self, architecture: ModelArchitecture, tensors: dict[str, Tensor]) -> None:
-        self.architecture = architecture
-        self._tensors = tensors
-
-    def tensor(self, name: str, dtype: torch.dtype) -> Tensor:
-        return self._tensors[name].detach().to(dtype).clone()
-
-    def close(self) -> None:
-        pass
-
-
-def test_normalised_queries_and_keys_are_qwen3s() -> None:
-    """No file of this family is read yet, but random weights of its shape are measured."""
-    sizes = {"vocab_size": 96, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "head_dim": 32}
-    model = Qwen3ForCausalLM(Qwen3Config(num_attention_heads=4, num_key_value_heads=2, **sizes)).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)) * 0.3)
-    architecture = ModelArchitecture(
-        family="qwen3", name="tiny", vocab_size=96, hidden_size=64, intermediate_size=96, num_layers=2, num_heads=4,
-        num_kv_heads=2, head_dim=32, rms_norm_eps=1e-6, rope_theta=10_000.0, max_position_embeddings=64, qk_norm=True,
-    )  # fmt: skip
-    with torch.inference_mode():
-        decoder = load_decoder(
-            StateDict(architecture, model.state_dict()), dtype=torch.float32, device=CPU, max_positions=64,
-            on_layer=lambda _index: None,
-        )  # fmt: skip
-    torch.testing.assert_close(our_logits(decoder), reference_logits(model), rtol=1e-5, atol=1e-5)
-    assert architecture.num_parameters == model.num_parameters()
 
 
 def test_a_load_can_be_stopped_between_layers(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Rope parameters in both spellings mean what transformers takes them for."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from engine.architecture import ModelArchitecture
 from engine.errors import ModelError
+from engine.model.rotary import inverse_frequencies
 from engine.weights.config_json import architecture_from_config, architecture_from_folder
 
 BASE: dict[str, Any] = {
@@ -29,22 +30,12 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 512,
 }
-
-
-def inverse_frequencies(architecture: ModelArchitecture) -> torch.Tensor:
-    """From our values, after the formulas of the Llama 3.1 reference code and of position interpolation."""
-    scaling = architecture.rope_scaling
-    exponents = torch.arange(0, architecture.head_dim, 2, dtype=torch.float64) / architecture.head_dim
-    frequencies = architecture.rope_theta**-exponents
-    if scaling.kind == "linear":
-        return frequencies / scaling.factor
-    if scaling.kind == "llama3":
-        turns = scaling.original_max_position_embeddings * frequencies / (2 * torch.pi)
-        smooth = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
-        smooth = smooth.clamp(0, 1)
-        return frequencies * (smooth + (1 - smooth) / scaling.factor)
-    assert scaling.kind == "default"
-    return frequencies
+YARN = {"factor": 4.0, "original_max_position_embeddings": 512, "mscale": 0.9, "mscale_all_dim": 0.5}
+LONGROPE = {
+    "short_factor": [1.0 + pair / 100 for pair in range(32)],
+    "long_factor": [1.0 + pair for pair in range(32)],
+    "original_max_position_embeddings": 512,
+}
 
 
 @pytest.mark.parametrize(
@@ -62,25 +53,69 @@ def inverse_frequencies(architecture: ModelArchitecture) -> torch.Tensor:
             {"rope_parameters": {"rope_type": "llama3", "rope_theta": 500000.0} | LLAMA3, "head_dim": 32},
             id="new llama3",
         ),
+        pytest.param({"rope_scaling": {"type": "dynamic", "factor": 4.0}, "rope_theta": 2e4}, id="old dynamic"),
+        pytest.param({"rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 2e4}}, id="new dynamic"),
+        pytest.param({"rope_scaling": {"type": "yarn"} | YARN, "rope_theta": 1e6}, id="old yarn"),
+        pytest.param({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6} | YARN}, id="new yarn"),
+        pytest.param(
+            {"rope_scaling": {"type": "yarn", "factor": 2.0}, "original_max_position_embeddings": 512},
+            id="yarn, original context outside",
+        ),
+        pytest.param(
+            {"rope_scaling": {"type": "yarn"} | YARN, "original_max_position_embeddings": 256},
+            id="yarn, original context in both places",
+        ),
+        pytest.param({"rope_scaling": {"type": "longrope"} | LONGROPE, "rope_theta": 1e6}, id="old longrope"),
+        pytest.param({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e6} | LONGROPE}, id="new longrope"),
+        pytest.param(
+            {"rope_scaling": {"type": "linear", "factor": 4.0}, "rope_parameters": {"rope_type": "default"}},
+            id="both spellings",
+        ),
+        pytest.param(
+            {"rope_parameters": {"rope_type": "default", "rope_theta": 3e4}, "rope_theta": 2e4}, id="two thetas"
+        ),
     ],
 )
 def test_frequencies_are_those_of_transformers(rope: dict[str, Any]) -> None:
     config = json.loads(json.dumps(BASE | rope))
-    reference = LlamaRotaryEmbedding(LlamaConfig(**json.loads(json.dumps(config)))).inv_freq
-    found = inverse_frequencies(architecture_from_config(config, name="tiny"))
-    torch.testing.assert_close(found.float(), reference, rtol=1e-6, atol=0)
+    reference = LlamaRotaryEmbedding(LlamaConfig(**json.loads(json.dumps(config))))
+    read = architecture_from_config(config, name="tiny")
+    found = inverse_frequencies(read, 16)
+    torch.testing.assert_close(found.float(), reference.inv_freq, rtol=1e-6, atol=0)
+    assert read.rope_scaling.attention_factor == pytest.approx(reference.attention_scaling, rel=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "yarn", "longrope", "su", "mrope"])
+@pytest.mark.parametrize("kind", ["su", "mrope", "proportional", "axial", "ntk", 7, ["yarn"]])
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
-def test_other_scalings_are_refused(kind: str, key: str) -> None:
-    with pytest.raises(ModelError, match=f"rope scaling '{kind}', which cannot be computed"):
-        architecture_from_config(BASE | {key: {"rope_type": kind, "factor": 2.0}}, name="tiny")
+@pytest.mark.parametrize("spelling", ["type", "rope_type"])
+def test_other_scalings_are_refused(kind: object, key: str, spelling: str) -> None:
+    with pytest.raises(ModelError, match=re.escape(f"rope scaling {kind!r}, which cannot be computed")):
+        architecture_from_config(BASE | {key: {spelling: kind, "factor": 2.0}}, name="tiny")
 
 
-def test_a_scaling_without_its_factor_is_refused() -> None:
-    with pytest.raises(ModelError, match="rope scaling 'linear' without saying factor"):
-        architecture_from_config(BASE | {"rope_scaling": {"type": "linear"}}, name="tiny")
+@pytest.mark.parametrize(
+    ("rope", "sentence"),
+    [
+        ({"type": "linear"}, "rope scaling 'linear' without saying factor"),
+        ({"type": "dynamic"}, "rope scaling 'dynamic' without saying factor"),
+        ({"type": "yarn"}, "rope scaling 'yarn' without saying factor"),
+        ({"type": "linear", "factor": "4"}, "factor is '4'"),
+        ({"type": "linear", "factor": 0}, "factor is 0"),
+        ({"type": "yarn"} | YARN | {"original_max_position_embeddings": 1.5}, "max_position_embeddings is 1.5"),
+        ({"type": "yarn"} | YARN | {"truncate": 1}, "truncate is 1"),
+        ({"type": "yarn"} | YARN | {"beta_fast": -1}, "beta_fast is -1"),
+        ({"type": "llama3"} | LLAMA3 | {"high_freq_factor": 1.0}, "high_freq_factor is 1.0"),
+        ({"type": "longrope", "short_factor": [1.0] * 32}, "its long_factor is no list of 32 numbers"),
+        ({"type": "longrope"} | LONGROPE | {"short_factor": [1.0]}, "its short_factor is no list of 32 numbers"),
+        ({"type": "longrope"} | LONGROPE | {"long_factor": ["1"] * 32}, "its long_factor is no list of 32 numbers"),
+        ({"full_attention": {"type": "default"}}, "each in its own way"),
+        (["linear"], r"rope_scaling is \['linear'\]"),
+        ({"type": "default", "rope_theta": 1.0}, "rope_theta is 1.0"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(rope: object, sentence: str) -> None:
+    with pytest.raises(ModelError, match=sentence):
+        architecture_from_config(BASE | {"rope_scaling": rope}, name="tiny")
 
 
 def test_partial_rotation_is_refused() -> None:

@@ -129,16 +129,21 @@ def test_rope_factors_are_read_from_their_tensor(open_source: OpenSource, tmp_pa
     assert source.architecture.rope_scaling == RopeScaling(kind="factors", frequency_factors=tuple(factors.tolist()))
     assert "rope_freqs.weight" not in set(source.tensor_names())
     path = save_gguf(tiny_llama(), tmp_path / "short.gguf", tensors={"rope_freqs.weight": factors[:7]})
-    with pytest.raises(ModelError, match=r"7 factors where the model needs 8"):
+    with pytest.raises(ModelError, match=r"7 factors in float32 where the model needs 8"):
         open_source(path)
 
 
 @pytest.mark.parametrize(
     ("extra", "sentence"),
     [
-        ({"general.architecture": "qwen2"}, "the architecture 'qwen2'; only the Llama family"),
+        ({"general.architecture": "gemma3"}, "the architecture 'gemma3'; only the Llama family"),
+        ({"split.count": 3}, "one of 3 parts of a model"),
         ({"llama.expert_count": 8}, "mixture of experts"),
-        ({"llama.rope.scaling.type": "yarn"}, "rope scaling 'yarn', which cannot be computed"),
+        ({"llama.rope.scaling.type": "mrope"}, "rope scaling 'mrope', which cannot be computed"),
+        ({"llama.rope.scaling.type": "longrope"}, "no tensor rope_factors_long.weight"),
+        ({"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": -1.0}, "scaling.factor has the value -1"),
+        ({"llama.attention.sliding_window": 8, "llama.attention.sliding_window_pattern": 2}, "pattern has the value 2"),
+        ({"llama.attention.head_count_kv": 3}, "llama.attention.head_count_kv has the value 3"),
         ({"llama.attention.head_count": None}, "llama.attention.head_count is missing"),
         ({"llama.attention.head_count": [4, 2]}, "llama.attention.head_count has the value"),
         ({"llama.rope.dimension_count": 8}, "heads of 16 with rope.dimension_count 8"),
@@ -154,9 +159,13 @@ def test_what_cannot_run_is_refused_at_once(
         open_source(path)
 
 
-def test_unsupported_quantisation_is_named(open_source: OpenSource, tmp_path: Path) -> None:
-    path = save_gguf(tiny_llama(), tmp_path / "tiny.gguf", kind=Kind.Q5_0)
-    with pytest.raises(ModelError, match="quantised as Q5_0, which is not supported"):
+@pytest.mark.parametrize("kind", [Kind.TQ1_0, Kind.TQ2_0, Kind.MXFP4], ids=lambda kind: kind.name)
+def test_unsupported_quantisation_is_named(
+    open_source: OpenSource, tmp_path: Path, kind: gguf.GGMLQuantizationType
+) -> None:
+    model = tiny_llama(hidden_size=256, intermediate_size=256)
+    path = save_gguf(model, tmp_path / "tiny.gguf", kind=kind)
+    with pytest.raises(ModelError, match=f"quantised as {kind.name}, which cannot be read"):
         open_source(path)
 
 

@@ -9,20 +9,22 @@ from hypothesis import strategies as st
 
 from engine.errors import ModelError
 from engine.gguf_file import TENSOR_KINDS
-from engine.weights.quantize import SLICE_BLOCKS, SUPPORTED_KINDS, dequantize
+from engine.weights.gguf_layout import READABLE_KINDS
+from engine.weights.quantize import SLICE_ELEMENTS, SUPPORTED_KINDS, dequantize
 
-QUANTIZED = ["Q4_0", "Q4_1", "Q8_0"]
+QUANTIZED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"]
 KINDS = {kind.name: kind for kind in TENSOR_KINDS.values()}
+# Where each block keeps its float16 fields; any other byte may be anything.
+HALVES = {"Q4_1": (0, 4), "Q5_1": (0, 4), "Q4_K": (0, 4), "Q5_K": (0, 4), "Q6_K": (208, 210)}
 
 
 def random_blocks(name: str, num_blocks: int, seed: int) -> np.ndarray:
     """Random bytes whose float16 fields are finite."""
     generator = np.random.default_rng(seed)
-    kind = KINDS[name]
-    blocks = generator.integers(0, 256, (num_blocks, kind.block_bytes), dtype=np.uint8)
-    fields = 2 if name == "Q4_1" else 1
-    halves = generator.normal(0, 0.05, (num_blocks, fields)).astype(np.float16)
-    blocks[:, : 2 * fields] = halves.view(np.uint8)
+    blocks = generator.integers(0, 256, (num_blocks, KINDS[name].block_bytes), dtype=np.uint8)
+    start, stop = HALVES.get(name, (0, 2))
+    halves = generator.normal(0, 0.05, (num_blocks, (stop - start) // 2)).astype(np.float16)
+    blocks[:, start:stop] = halves.view(np.uint8)
     return blocks
 
 
@@ -37,7 +39,7 @@ def test_blocks_equal_the_library(name: str, num_blocks: int, seed: int) -> None
 
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_slices_join_without_a_seam(name: str) -> None:
-    blocks = random_blocks(name, 2 * SLICE_BLOCKS + 7, seed=1)
+    blocks = random_blocks(name, 2 * (SLICE_ELEMENTS // KINDS[name].block_size) + 7, seed=1)
     expected = gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType[name])
     found = dequantize(torch.from_numpy(blocks).flatten(), KINDS[name], torch.float32)
     assert np.array_equal(found.numpy(), expected.reshape(-1))
@@ -63,8 +65,12 @@ def test_plain_types_keep_their_values(name: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(KINDS) - SUPPORTED_KINDS))
 def test_other_quantisations_are_named(name: str) -> None:
-    with pytest.raises(ModelError, match=f"quantised as {name}, which is not supported"):
+    with pytest.raises(ModelError, match=f"quantised as {name}, which cannot be read"):
         dequantize(torch.zeros(KINDS[name].block_bytes, dtype=torch.uint8), KINDS[name], torch.float32)
+
+
+def test_what_a_header_promises_can_be_read() -> None:
+    assert frozenset(READABLE_KINDS) == SUPPORTED_KINDS
 
 
 def test_the_table_of_types_is_the_librarys() -> None:

@@ -19,6 +19,7 @@ from app.logs import ExceptionHooks, Logs, log_qt_messages
 from app.models.banner import ModelBanner
 from app.models.controller import ModelController, WithoutModel
 from app.models.header import ModelHeader
+from app.models.load_record import LoadRecord
 from app.models.starter_fetch import Fetch
 from app.opening import Opening, prepare
 from app.options import WindowOptions
@@ -87,7 +88,8 @@ class Desktop(QObject):
         self._banner = ModelBanner()
         play = opening.scenario
         self._scenario_cards = () if play is None else (ScenarioCard(play.name, play.title, len(play.requests)),)
-        self.models = ModelController(self.client, self._banner, opening.folders, self._configure, fetch=fetch)
+        record = LoadRecord(paths.load_record, is_kept=is_saved)
+        self.models = ModelController(self.client, self._banner, opening.folders, self._configure, record, fetch=fetch)
         self.side = DashboardSide(self.window, self.client, self)
         self.chat = ChatSide(self.window, self.client, self._theme, paths, is_saved=is_saved)
         self._build_window()
@@ -151,6 +153,7 @@ class Desktop(QObject):
         client.status_changed.connect(self._on_status)
         self.models.model_ready.connect(self.preferences.remember_model)
         self.models.starter_declined.connect(self.preferences.decline_starter)
+        self.models.noted.connect(window.notices.add)
         self.preferences.troubled.connect(window.notices.add)
         window.theme_chosen.connect(self._theme.set_choice)
         window.theme_chosen.connect(self.preferences.choose_theme)

@@ -28,6 +28,11 @@ class Paths:
         return self.data / "conversations.sqlite3"
 
     @property
+    def load_record(self) -> Path:
+        """What became of the last load of a model."""
+        return self.data / "last-load.json"
+
+    @property
     def settings_file(self) -> Path:
         """The settings."""
         return self.config / "settings.json"

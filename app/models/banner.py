@@ -32,6 +32,7 @@ class ModelBanner(Card):
     file_asked = Signal()
     folder_asked = Signal()
     cancel_asked = Signal()
+    again_asked = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(WELCOME_TITLE, parent)
@@ -41,14 +42,15 @@ class ModelBanner(Card):
         self._text.setTextFormat(Qt.TextFormat.PlainText)
         self._bar = QProgressBar(maximum=1000, textVisible=False)
         self._bar.setAccessibleName("Progress")
+        self._again = _button("Load again", "Load the same model once more")
+        self._again.setObjectName("primary")
         self._download = _button(_download_text(), _download_tip())
-        self._download.setObjectName("primary")
         self._file = _button("Open a GGUF file…", "Load a model from a .gguf file")
         self._folder = _button("Open a folder…", "Load a model from a folder with config.json and *.safetensors")
         self._cancel = _button("Cancel", "Stop the download; it will not begin by itself again")
         self._copy = _button("Copy details", "Copy the whole error text to the clipboard")
         row = FlowLayout(8)
-        for button in (self._cancel, self._download, self._file, self._folder):
+        for button in (self._cancel, self._again, self._download, self._file, self._folder):
             row.addWidget(button)
         self.header.addWidget(self._copy)
         self.body.addWidget(self._text)
@@ -58,6 +60,7 @@ class ModelBanner(Card):
         self._file.clicked.connect(self.file_asked)
         self._folder.clicked.connect(self.folder_asked)
         self._cancel.clicked.connect(self.cancel_asked)
+        self._again.clicked.connect(self.again_asked)
         self._copy.clicked.connect(self._copy_details)
         self.show_welcome()
 
@@ -77,14 +80,26 @@ class ModelBanner(Card):
         title = f"The starter model: {progress.stage[0].lower()}{progress.stage[1:]}…"
         self._show(title, describe_fetch(progress, elapsed_s), FETCHING, fraction=fraction)
 
-    def show_failure(self, title: str, message: str, details: str) -> None:
-        """Something did not work; the other ways stay open."""
+    def show_failure(self, title: str, message: str, details: str, *, again: bool) -> None:
+        """Something did not work; the other ways stay open, and with `again` the same one, too."""
         self._details = details or message
-        self._show(title, "", message, failed=True)
+        self._show(title, "", message, failed=True, again=again)
 
-    def _show(self, title: str, values: str, text: str, *, failed: bool = False, fraction: float | None = None) -> None:
+    def _show(
+        self,
+        title: str,
+        values: str,
+        text: str,
+        *,
+        failed: bool = False,
+        again: bool = False,
+        fraction: float | None = None,
+    ) -> None:
         """A fraction means that something is under way."""
         under_way = fraction is not None
+        self._again.setVisible(again)
+        self._download.setObjectName("" if again else "primary")
+        self._download.style().polish(self._download)
         self.set_title(title)
         self.values.setText(values)
         self._text.setText(text)

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QFileDialog
 
 from app.bridge.engine_client import EngineClient
 from app.models.banner import ModelBanner
+from app.models.load_record import FailedLoad, LoadRecord
 from app.models.picker import ModelPicker
 from app.models.starter_fetch import Fetch, StarterFetch
 from engine.catalog.fetch import FetchProgress
@@ -42,12 +43,14 @@ class ModelController(QObject):
         load_begun: name of a model that is going to be loaded.
         model_ready: path of a model that has just been loaded: worth remembering.
         settled: a load, a fetch or the decision to do neither has come to its end.
+        noted: a sentence about a load that went wrong before, while another model is loaded now.
     """
 
     starter_declined = Signal()
     load_begun = Signal(str)
     model_ready = Signal(str)
     settled = Signal()
+    noted = Signal(str)
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class ModelController(QObject):
         banner: ModelBanner,
         folders: ModelFolders,
         configure: Configure,
+        record: LoadRecord,
         *,
         fetch: Fetch = fetch_starter,
     ) -> None:
@@ -63,18 +67,21 @@ class ModelController(QObject):
         self._banner = banner
         self._folders = folders
         self._configure = configure
+        self._record = record
         self._fetch_starter = fetch
         self._fetch: StarterFetch | None = None
         self._is_declined = False  # the fetch under way: whatever it still says is of no interest
         self._is_cancelled = False  # and nothing else was chosen instead
         self._stage = ("", 0.0)  # of the fetch, and when it began
         self._wanted: Path | None = None
+        self._is_loading = False
         self._closing = False
         client.status_changed.connect(self.on_status)
         banner.download_asked.connect(self.download_starter)
         banner.file_asked.connect(self.open_file)
         banner.folder_asked.connect(self.open_folder)
         banner.cancel_asked.connect(self.cancel)
+        banner.again_asked.connect(self.load_again)
 
     @property
     def is_running(self) -> bool:
@@ -87,17 +94,31 @@ class ModelController(QObject):
         return self._wanted if self._client.status.state is EngineState.READY else None
 
     def start(self, chosen: Path | None, last: str, without_model: WithoutModel) -> None:
-        """At the program's start: the command line's model, else the last one, else the starter, else as told."""
+        """At the program's start: the command line's model, else the last one, else the starter, else as told.
+
+        What could not be loaded the last time is loaded only when the command line asks for it.
+        """
         starter = starter_path(self._folders.cache)
         self._banner.set_has_starter(starter is not None)
         candidates = (chosen, Path(last) if last else None, starter)
         model = next((path for path in candidates if path is not None and path.exists()), None)
-        if model is not None:
+        failed = self._record.read()
+        if model is not None and model != chosen and failed is not None and _is_same(model, failed.model):
+            self._show_not_loaded(failed)
+        elif model is not None:
+            if failed is not None and not _is_same(model, failed.model):
+                self.noted.emit(f"{display_name(failed.model)} was not loaded again. {failed.reason}")
             self.load(model)
         elif without_model is WithoutModel.FETCH:
             self.download_starter()
         else:
             self.settled.emit()
+
+    def _show_not_loaded(self, failed: FailedLoad) -> None:
+        self._wanted = failed.model
+        text = f"It could not be loaded the last time, so KVScope opened without it. {failed.reason}"
+        self._banner.show_failure(f"{self._name} was not loaded", text, "", again=True)
+        self.settled.emit()
 
     def load(self, path: Path) -> None:
         """Load a model instead of whatever there is or is being fetched."""
@@ -105,8 +126,20 @@ class ModelController(QObject):
         self._is_cancelled = False
         self._load(path)
 
+    @property
+    def can_load_again(self) -> bool:
+        """Whether there is a model to load again."""
+        return self._wanted is not None and not self._closing
+
+    @Slot()
+    def load_again(self) -> None:
+        """Load the model once more that is loaded, or that could not be."""
+        if self._wanted is not None:
+            self.load(self._wanted)
+
     def _load(self, path: Path) -> None:
         self._wanted = path
+        self._record.begin(path)
         self.load_begun.emit(self._name)
         self._client.load_model(self._configure(str(path)))
 
@@ -207,19 +240,32 @@ class ModelController(QObject):
     @Slot(object)
     def on_status(self, status: EngineStatus) -> None:
         """Show what became of a load."""
+        was_loading, self._is_loading = self._is_loading, status.state is EngineState.LOADING
         match status.state:
             case EngineState.READY:
+                self._record.clear()
                 self._banner.hide()
                 if self._wanted is not None:
                     self.model_ready.emit(str(self._wanted))
             case EngineState.LOADING:
+                if self._wanted is not None:
+                    # Once more: the end of a load that this one has replaced may have cleared it.
+                    self._record.begin(self._wanted)
                 self._banner.hide()
                 return
             case EngineState.FAILED:
-                self._banner.show_failure(f"{self._name} cannot be used", status.message, status.details)
+                self._show_failed(status, was_loading=was_loading)
             case EngineState.EMPTY:
+                self._record.clear()
                 self._banner.show_welcome()
         self.settled.emit()
+
+    def _show_failed(self, status: EngineStatus, *, was_loading: bool) -> None:
+        """A model that could not be loaded, or an engine that broke while it ran: only the first is remembered."""
+        if was_loading and self._wanted is not None:
+            self._record.fail(self._wanted, status.message)
+        title = f"{self._name} cannot be used" if was_loading else f"{self._name} has stopped"
+        self._banner.show_failure(title, status.message, status.details, again=self.can_load_again)
 
     @property
     def _name(self) -> str:
@@ -242,7 +288,7 @@ class ModelController(QObject):
     @Slot(str, str)
     def _on_fetch_failed(self, message: str, details: str) -> None:
         if not self._is_declined:
-            self._banner.show_failure("The starter model is not here", message, details)
+            self._banner.show_failure("The starter model is not here", message, details, again=False)
             self.settled.emit()
 
     @Slot()
@@ -254,3 +300,7 @@ class ModelController(QObject):
         if self._is_cancelled:
             self._is_cancelled = False
             self._show_cancelled()
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return one.absolute() == other.absolute()

@@ -135,6 +135,23 @@ def test_a_broken_engine_says_so_in_every_open_conversation(open_desk: OpenDesk,
         desk.wait(lambda: any("The engine stopped: no more memory" in text for text in desk.texts))
 
 
+def test_a_broken_engine_is_loaded_again_and_the_answers_keep_what_they_had(open_desk: OpenDesk, model: str) -> None:
+    script = Script(answer=echo, pause_s=0.005, step_error=(40, RuntimeError("no more memory")))
+    desk = open_desk(script, model=model)
+    desk.wait_ready()
+    desk.ask("alpha")
+    desk.wait(lambda: "model.gguf has stopped" in desk.texts)
+    assert desk.transcript.count("alpha") > 20
+    assert desk.desktop.chat.pane.transcript.isVisible()
+    script.step_error = None
+    desk.click("Load again")
+    desk.wait_ready()
+    assert desk.transcript.count("alpha") > 20
+    assert "model.gguf has stopped" not in desk.texts
+    desk.click("Retry")
+    desk.wait(lambda: bool(desk.client.open_requests) and desk.transcript.count("alpha") > 5)
+
+
 def test_keys_of_a_hidden_list_still_work(open_desk: OpenDesk, model: str) -> None:
     desk = open_desk(model=model)
     desk.wait_ready()

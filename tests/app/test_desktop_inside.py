@@ -1,6 +1,9 @@
 """What the program remembers and tells, seen from inside."""
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +17,7 @@ from app.instance import Instance
 from engine.catalog.fetch import Cancelled, FetchCancelledError, FetchProgress, OnProgress
 from engine.events import EngineState
 from tests.app.desk import OpenDesk, open_desks
-from tests.app.test_desktop import READ_ONLY_FOLDER
+from tests.app.test_desktop import READ_ONLY_FOLDER, ROOT
 from tests.fakes.engine import Script
 from tests.fakes.model_file import EMPTY_GGUF
 
@@ -40,6 +43,61 @@ def test_the_last_model_is_loaded_at_the_next_start(open_desk: OpenDesk, model: 
     second = open_desk()
     second.wait_ready()
     assert second.script.engines[0].info.name == "model.gguf"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from app.desktop import Desktop
+from app.opening import prepare
+from app.options import WindowOptions
+from engine.events import LoadProgress
+
+def load(config, on_progress):
+    on_progress(LoadProgress("Reading weights", 0.5))
+    os.kill(os.getpid(), getattr(signal, sys.argv[3]))
+
+options = WindowOptions(data_dir=Path(sys.argv[1]), model=sys.argv[2])
+Desktop(prepare(options), load_engine=load).execute()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV"])
+def test_a_load_that_ends_the_program_is_not_tried_by_itself_again(
+    open_desk: OpenDesk, tmp_path: Path, model: str, name: str
+) -> None:
+    """As the system ends a program when the memory runs out, or a driver that crashes."""
+    first = open_desk(model=model)
+    first.wait_ready()
+    first.close()
+    killed = subprocess.run(
+        [sys.executable, "-X", "faulthandler=0", "-c", KILLED, str(tmp_path), model, name],
+        cwd=ROOT, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert killed.returncode == -signal.Signals[name]
+    second = open_desk()
+    second.wait(lambda: "model.gguf was not loaded" in second.texts)
+    assert any("ended without a word while it was loading model.gguf" in text for text in second.texts)
+    assert second.script.engines == []
+    second.click("Load again")
+    second.wait_ready()
+    second.close()
+    third = open_desk()
+    third.wait_ready()
+
+
+def test_closing_while_a_model_loads_is_no_failure(open_desk: OpenDesk, model: str) -> None:
+    first = open_desk(Script(load_gate=threading.Event()), model=model)
+    first.wait(lambda: first.client.status.state is EngineState.LOADING)
+    first.close()
+    second = open_desk(model=model)
+    second.wait_ready()
+    assert second.window.notices.text == ""
+    second.close()
+    third = open_desk(Script(load_gate=threading.Event()))
+    third.wait(lambda: third.client.status.state is EngineState.LOADING)
+    third.close()
+    open_desk().wait_ready()
 
 
 def test_the_theme_is_kept(open_desk: OpenDesk, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from app.connections import connect_models
 from app.models.banner import ModelBanner
 from app.models.controller import ModelController, WithoutModel
 from app.models.header import ModelHeader
+from app.models.load_record import FailedLoad, LoadRecord
 from app.models.picker import ModelPicker
 from engine.catalog.fetch import Cancelled, FetchCancelledError, FetchError, FetchProgress, OnProgress
 from engine.catalog.local import LocalModel, ModelFolders, ModelSource
@@ -22,6 +23,7 @@ from engine.catalog.starter import fetch_starter
 from engine.config import EngineConfig
 from engine.errors import ModelError
 from engine.events import EngineState, EngineStatus
+from engine.requests import Request
 from tests.fakes.engine import Script, model_info
 from tests.fakes.model_file import EMPTY_GGUF
 from tests.fakes.starter import describe_starter, fake_pip, make_wheel
@@ -55,11 +57,19 @@ class Desk:
         self.folders = ModelFolders(cache=folder / "cache", models=folder / "models", hf_hub=folder / "hub")
         self.client = EngineClient(load_engine=self.script.factory)
         self.banner = ModelBanner()
+        self.record = LoadRecord(folder / "last-load.json", is_kept=True)
         self.header = ModelHeader()
         self.fetch = FakeFetch(folder / "cache" / "fetched.gguf")
         self.controller = ModelController(
-            self.client, self.banner, self.folders, lambda model: EngineConfig(model=model), fetch=self.fetch
+            self.client,
+            self.banner,
+            self.folders,
+            lambda model: EngineConfig(model=model),
+            self.record,
+            fetch=self.fetch,
         )
+        self.notes: list[str] = []
+        self.controller.noted.connect(self.notes.append)
         connect_models(self.header, self.controller, self.client)
         self.declined = 0
         self.controller.starter_declined.connect(self._on_declined)
@@ -263,8 +273,86 @@ def test_a_model_that_does_not_load_says_why_and_can_be_copied(qtbot: QtBot, des
         desk.controller.load(gguf)
     assert "mine.gguf cannot be used" in desk.text
     assert "The file is cut short." in desk.text
+    assert sorted(desk.buttons) == sorted(["Load again", *CHOICES, "Copy details"])
     desk.click("Copy details")
     assert QGuiApplication.clipboard().text() == "The file is cut short."
+
+
+def test_it_can_be_loaded_again_once_the_cause_is_gone(qtbot: QtBot, desk: Desk, gguf: Path) -> None:
+    desk.script.load_error = ModelError("There is no room.")
+    with qtbot.waitSignal(desk.controller.settled):
+        desk.controller.load(gguf)
+    assert desk.record.read() == FailedLoad(gguf, "There is no room.")
+    desk.script.load_error = None
+    desk.click("Load again")
+    qtbot.waitUntil(lambda: desk.ready == [str(gguf)])
+    assert not desk.banner.isVisible()
+    assert desk.record.read() is None
+
+
+def test_an_engine_that_broke_says_so_and_can_be_loaded_again(qtbot: QtBot, desk: Desk, gguf: Path) -> None:
+    desk.script.step_error = (1, RuntimeError("no more memory"))
+    desk.controller.load(gguf)
+    qtbot.waitUntil(lambda: desk.ready == [str(gguf)])
+    desk.client.submit(Request(request_id="a", text="hello"))
+    qtbot.waitUntil(lambda: "mine.gguf has stopped" in desk.text)
+    assert "The engine stopped: no more memory." in desk.text
+    assert desk.record.read() is None, "it was loaded well"
+    desk.script.step_error = None
+    desk.click("Load again")
+    qtbot.waitUntil(lambda: desk.ready == [str(gguf)] * 2)
+    assert desk.script.engines[0].is_closed
+
+
+@pytest.mark.parametrize("given", ["last time", "starter"])
+def test_what_could_not_be_loaded_is_not_loaded_by_itself_again(
+    qtbot: QtBot, desk: Desk, gguf: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    desk.record.fail(gguf, "There is no room.")
+    monkeypatch.setattr("app.models.controller.starter_path", lambda _cache: gguf)
+    with qtbot.waitSignal(desk.controller.settled):
+        desk.controller.start(None, str(gguf) if given == "last time" else "", WithoutModel.FETCH)
+    assert desk.client.status.state is EngineState.EMPTY
+    assert "mine.gguf was not loaded" in desk.text
+    assert "so KVScope opened without it. There is no room." in desk.text
+    assert desk.record.read() is not None, "nor at the start after the next"
+    desk.click("Load again")
+    qtbot.waitUntil(lambda: desk.ready == [str(gguf)])
+
+
+def test_the_command_line_may_ask_for_it_all_the_same(qtbot: QtBot, desk: Desk, gguf: Path) -> None:
+    desk.record.fail(gguf, "There is no room.")
+    desk.controller.start(gguf, str(gguf), WithoutModel.FETCH)
+    qtbot.waitUntil(lambda: desk.ready == [str(gguf)])
+    assert desk.notes == []
+
+
+def test_another_model_is_loaded_and_the_failure_noted(qtbot: QtBot, desk: Desk, gguf: Path) -> None:
+    desk.record.fail(gguf.with_name("other.gguf"), "There is no room.")
+    desk.controller.start(None, str(gguf), WithoutModel.FETCH)
+    qtbot.waitUntil(lambda: desk.ready == [str(gguf)])
+    assert desk.notes == ["other.gguf was not loaded again. There is no room."]
+    assert desk.record.read() is None, "once is enough"
+
+
+def test_while_a_model_loads_the_record_says_so(qtbot: QtBot, desk: Desk, gguf: Path) -> None:
+    desk.script.load_gate = threading.Event()
+    desk.controller.load(gguf)
+    qtbot.waitUntil(lambda: "50% · Reading weights" in desk.header_texts)
+    failed = desk.record.read()
+    assert failed is not None
+    assert failed.model == gguf
+    assert "ended without a word while it was loading mine.gguf" in failed.reason
+    other = gguf.with_name("other.gguf")
+    other.write_bytes(EMPTY_GGUF)
+    desk.controller.load(other)  # instead
+    qtbot.waitUntil(lambda: "Loading other.gguf…" in desk.header_texts and desk.header_texts[1].startswith("50%"))
+    failed = desk.record.read()
+    assert failed is not None
+    assert failed.model == other
+    with qtbot.waitSignal(desk.controller.settled):
+        desk.controller.cancel()
+    assert desk.record.read() is None
 
 
 @pytest.mark.parametrize(("button", "mode"), [("Open a GGUF", "ExistingFile"), ("Open a folder", "Directory")])

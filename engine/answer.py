@@ -56,6 +56,7 @@ class Answer:
             ttft_s=None if first_s is None else first_s - self._submitted_s,
             decode_s=0.0 if first_s is None else self._last_token_s - first_s,
             preemptions=sequence.preemptions,
+            recomputed_tokens=sequence.recomputed_tokens,
             message=message,
         )
 

@@ -1,11 +1,19 @@
 """How an engine is to be built: frozen, no torch."""
 
 from dataclasses import dataclass
+from enum import Enum
 
 from engine.errors import UsageError
 
 MIN_BLOCK_SIZE = 16
 MAX_BLOCK_SIZE = 256
+
+
+class SchedulingPolicy(Enum):
+    """What a step prefers while prompts and answers compete for it."""
+
+    MIXED = "mixed"  # every answer gets its token, prompts share what is left of the budget (Sarathi, OSDI 2024)
+    PREFILL_FIRST = "prefill-first"  # prompts alone while there are any: early first tokens, answers that stutter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +30,8 @@ class EngineConfig:
         max_model_len: longest prompt plus answer, in tokens.
         max_num_seqs: most sequences that run at once ("slots").
         max_num_batched_tokens: token budget of one step.
+        policy: what a step prefers.
+        max_chunk_tokens: most tokens of one prompt in one step; None means as many as the budget has left.
         prefix_caching: reuse blocks of equal prefixes.
         threads: CPU threads of the engine.
         reserved_cores: physical cores left to others when `threads` is not given (the window keeps one).
@@ -38,6 +48,8 @@ class EngineConfig:
     max_model_len: int | None = None
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 256
+    policy: SchedulingPolicy = SchedulingPolicy.MIXED
+    max_chunk_tokens: int | None = None
     prefix_caching: bool = True
     threads: int | None = None
     reserved_cores: int = 0
@@ -59,3 +71,5 @@ class EngineConfig:
                 f"The token budget of a step is {self.max_num_batched_tokens}, below the {self.max_num_seqs} slots; "
                 "each running sequence needs one token a step."
             )
+        if self.max_chunk_tokens is not None and self.max_chunk_tokens < 1:
+            raise UsageError(f"Chunks of {self.max_chunk_tokens} tokens were asked for; at least 1 token is needed.")

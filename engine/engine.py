@@ -19,18 +19,14 @@ from engine.events import (
     FinishReason,
     LoadProgress,
     ModelInfo,
-    Phase,
     RequestFinished,
-    SequenceRow,
     StepOutput,
-    StepStats,
     TextDelta,
 )
 from engine.loader import LoadedModel, load_model
 from engine.requests import Request
-from engine.runner.model_runner import RunResult
-from engine.scheduling.batch import Batch
 from engine.scheduling.sequence import Sequence
+from engine.step_stats import sequence_rows, step_stats
 from engine.text.detokenizer import Detokenizer
 
 log = logging.getLogger(__name__)
@@ -143,7 +139,15 @@ class Engine:
         extended = self._scheduler.complete(batch, result.sampled)
         deltas, finished = self._report(extended)
         self._step = batch.step
-        return StepOutput(deltas, finished, self._stats(batch, result, schedule_ms))
+        stats = step_stats(
+            batch,
+            self._scheduler,
+            schedule_ms=schedule_ms,
+            forward_ms=result.forward_ms,
+            sample_ms=result.sample_ms,
+            rows=sequence_rows(batch, self._scheduler) if self._watched else (),
+        )
+        return StepOutput(deltas, finished, stats)
 
     def block_map(self) -> BlockMap:
         """Who holds each block now."""
@@ -224,31 +228,3 @@ class Engine:
             f"The answer filled the whole KV cache of {self._scheduler.pool.capacity_tokens:,} tokens. "
             "Give it more blocks or free memory to go on."
         )
-
-    def _stats(self, batch: Batch, result: RunResult, schedule_ms: float) -> StepStats:
-        pool = self._scheduler.pool
-        return StepStats(
-            step=batch.step,
-            time_s=time.monotonic(),
-            prefill_tokens=batch.prefill_tokens,
-            decode_tokens=batch.decode_tokens,
-            running=self._scheduler.num_running,
-            waiting=self._scheduler.num_waiting,
-            preempted=len(batch.preempted),
-            blocks_total=pool.num_blocks,
-            blocks_free=pool.num_free,
-            blocks_used=pool.num_used,
-            blocks_cached=pool.num_cached,
-            schedule_ms=schedule_ms,
-            forward_ms=result.forward_ms,
-            sample_ms=result.sample_ms,
-            rows=self._rows(batch) if self._watched else (),
-        )
-
-    def _rows(self, batch: Batch) -> tuple[SequenceRow, ...]:
-        computed = tuple(
-            SequenceRow(item.sequence.request_id, item.phase, item.num_tokens, len(item.sequence.block_table))
-            for item in batch.items
-        )
-        waiting = tuple(SequenceRow(each.request_id, Phase.WAITING, 0, 0) for each in self._scheduler.waiting)
-        return computed + waiting

@@ -23,6 +23,15 @@ class Phase(Enum):
     DECODE = "decode"
 
 
+class WaitReason(Enum):
+    """What keeps the next waiting request from starting."""
+
+    SLOTS = "all slots are taken"
+    TOKEN_BUDGET = "the step's token budget is used up"
+    KV_BLOCKS = "too few KV blocks are free"
+    SYSTEM_MEMORY = "the system is short of memory"
+
+
 class EngineState(Enum):
     """Life of the engine behind a loop."""
 
@@ -52,6 +61,8 @@ class RequestFinished:
         finish_step: the step that computed the last one.
         ttft_s: seconds from submit to the first token; None if there was none.
         decode_s: seconds from the first to the last token.
+        preemptions: how often it lost its blocks to an older request.
+        recomputed_tokens: tokens that were computed again because of that.
         message: the sentence for the user when reason is ERROR or CAPACITY.
     """
 
@@ -65,6 +76,7 @@ class RequestFinished:
     ttft_s: float | None
     decode_s: float
     preemptions: int = 0
+    recomputed_tokens: int = 0
     message: str = ""
 
     @property
@@ -106,6 +118,8 @@ class StepStats:
     forward_ms: float
     sample_ms: float
     rows: tuple[SequenceRow, ...] = ()  # only while somebody watches
+    recomputed_tokens: int = 0  # the part of prefill_tokens that was computed before a preemption already
+    waits_for: WaitReason | None = None  # None while nobody waits
 
     @property
     def step_ms(self) -> float:
@@ -166,6 +180,7 @@ class ModelInfo:
     max_num_batched_tokens: int
     load_s: float
     identity: str = ""
+    policy: str = "mixed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,8 @@ def _serving_side(
         max_num_batched_tokens=config.max_num_batched_tokens,
         # The length that was wanted: where the cache is what ends an answer, the scheduler has to say so.
         max_model_len=memory_plan.snapshot.max_model_len_tokens,
+        policy=config.policy,
+        max_chunk_tokens=config.max_chunk_tokens,
     )
     return ModelRunner(decoder, cache, backend, target.device), scheduler
 
@@ -160,4 +162,5 @@ def _info(
         max_num_batched_tokens=config.max_num_batched_tokens,
         load_s=load_s,
         identity=identity,
+        policy=config.policy.value,
     )

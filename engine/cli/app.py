@@ -1,12 +1,13 @@
 """The commands as typer sees them: options and their help. Each command imports what it needs when it runs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from engine.cli.terminal import model_path
-from engine.config import EngineConfig
+from engine.config import EngineConfig, SchedulingPolicy
 from engine.errors import UsageError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -17,6 +18,12 @@ Model = Annotated[
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 Dtype = Annotated[str, typer.Option("--dtype", help="auto, bfloat16, float16 or float32.")]
 Threads = Annotated[int | None, typer.Option("--threads", help="CPU threads; all physical cores by default.")]
+Policy = Annotated[
+    SchedulingPolicy, typer.Option("--policy", help="What a step prefers: answers and prompts, or prompts.")
+]
+TokenBudget = Annotated[int | None, typer.Option("--token-budget", help="The most tokens of a step.")]
+ChunkSize = Annotated[int | None, typer.Option("--chunk-size", help="The most tokens of one prompt in a step.")]
+Slots = Annotated[int | None, typer.Option("--slots", help="The most requests that run at once.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything measured to FILE.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -50,6 +57,10 @@ def _demo(
     model: Model = None,
     kv_blocks: Annotated[int | None, typer.Option("--kv-blocks", help="Usable KV blocks.")] = None,
     block_size: Annotated[int | None, typer.Option("--block-size", help="Tokens in a block: 16, 32, ... 256.")] = None,
+    policy: Policy = SchedulingPolicy.MIXED,
+    token_budget: TokenBudget = None,
+    chunk_size: ChunkSize = None,
+    slots: Slots = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
     threads: Threads = None,
@@ -59,13 +70,17 @@ def _demo(
     from engine.trace.scenarios import scenario
 
     chosen = scenario(name)
-    base = EngineConfig(device=device, dtype=dtype, threads=threads)
-    chosen.configure(base, block_size=block_size, num_kv_blocks=kv_blocks)  # wrong numbers before a download
-    path = model_path(model)
+    config = chosen.configure(
+        EngineConfig(device=device, dtype=dtype, threads=threads, policy=policy, max_chunk_tokens=chunk_size),
+        block_size=block_size,
+        num_kv_blocks=kv_blocks,
+        max_num_seqs=slots,
+        max_num_batched_tokens=token_budget,
+    )
+    path = model_path(model)  # after the numbers: wrong ones are told before a download
     from engine.cli.demo import demo
 
-    config = EngineConfig(model=str(path), device=device, dtype=dtype, threads=threads)
-    return demo(chosen, chosen.configure(config, block_size=block_size, num_kv_blocks=kv_blocks), json_file)
+    return demo(chosen, replace(config, model=str(path)), json_file)
 
 
 @app.command("bench")

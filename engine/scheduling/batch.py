@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.events import Phase
+from engine.events import Phase, WaitReason
 from engine.scheduling.sequence import Sequence
 
 
@@ -45,6 +45,8 @@ class Batch:
         prefill_tokens: tokens of the prefill chunks.
         decode_tokens: one for each decode.
         preempted: sequences that lost their blocks while this step was scheduled.
+        recomputed_tokens: the part of `prefill_tokens` that was computed before a preemption already.
+        waits_for: what keeps the next waiting sequence from starting; None while nobody waits.
     """
 
     step: int
@@ -52,6 +54,8 @@ class Batch:
     prefill_tokens: int
     decode_tokens: int
     preempted: tuple[Sequence, ...]
+    recomputed_tokens: int = 0
+    waits_for: WaitReason | None = None
 
     @property
     def num_tokens(self) -> int:

@@ -6,55 +6,43 @@ are all the same case. Continuous batching after Orca (OSDI 2022), decodes mixed
 (OSDI 2024).
 
 Order: running and waiting are first come, first served, and everything that runs is older than everything that waits.
-Only the newest can stand in the middle of its prompt, because a prompt that was cut short left nothing for anybody
-behind it; so going through the running ones in order serves the decodes first and the rest of the prompt after them.
+The mixed policy gives every answer its token and then lets prompts share the rest of the budget, the oldest first;
+with a chunk size below the budget several stand in the middle of their prompts at once. Prefill-first computes prompts
+alone while there are any. It would starve answers if prompts never ended, so after `max_num_seqs` prompts one step of
+answers comes in between.
 
-Blocks: a sequence that finds no free block takes those of the newest (preemption by recompute); the newest itself
-pauses with what it holds. The oldest always gets on, and alone it fits (`add` sees to that), so every step computes
-something and no request waits for ever.
+Blocks: who starts gets the blocks of all its tokens at once, so only answers grow. One that finds no free block takes
+those of the newest (preemption by recompute); the newest itself pauses with what it holds. The oldest always gets on,
+and alone it fits (`add` sees to that), so every step computes something and no request waits for ever.
 
-Admission must not be undone at once. A newcomer needs blocks for what it computes now, and beyond them one free block
-for every sequence, itself included, that may still grow into another one; the rest of its prompt leaves the blocks of
-the older ones free in the same way. Nobody then needs to preempt for the next `block_size` tokens. A sequence that was
-preempted needs blocks for all of its tokens at once (and so, with its own reserve, for the next one), so it never comes
-back only to be thrown out half-way; nobody is admitted in a step that preempts. An empty engine admits whatever `add`
-took.
+Admission must not be undone at once: beyond its own blocks a newcomer leaves one free block for every sequence, itself
+included, that may still grow into another one. Nobody is admitted in a step that preempts. An empty engine admits
+whatever `add` took; what the gate says counts only while others run.
+
+How often can a sequence X be preempted? Only while it is the newest, by an older one, when no block is free; then all
+that still run were running when X was last admitted. At that time there was a free block for each of them that could
+grow. To use them up and ask for one more, one of them, X or an older one, must have asked twice, and between its two
+questions it got `block_size` tokens of its answer. So with A(Y) for the tokens of the answer of Y
+
+    preemptions of X  <=  sum over X and all that are older of floor(A(Y) / block_size)
+
+and between two preemptions of X lie at least `block_size` steps with answers in them. Each costs X at most the tokens
+it had computed, and less where its blocks survive as a prefix: what is computed again is at most that many times its
+length. Both are counted (`Sequence.preemptions`, `Sequence.recomputed_tokens`).
 """
 
 from collections import OrderedDict
 from collections.abc import Mapping
 
 from engine.cache.block_pool import BlockPool, IntegrityError
+from engine.config import SchedulingPolicy
 from engine.errors import CacheTooSmallError, PromptTooLongError
-from engine.events import FinishReason, Phase
+from engine.events import FinishReason, WaitReason
+from engine.scheduling.admission import AdmissionGate, OpenGate
 from engine.scheduling.batch import Batch, ScheduledSequence
+from engine.scheduling.draft import Draft
+from engine.scheduling.integrity import check_running, check_waiting
 from engine.scheduling.sequence import Sequence, SequenceState
-
-
-class _Draft:
-    """A batch in the making.
-
-    Attributes:
-        budget_tokens: what is left of the step.
-        reserved_blocks: free blocks that the sequences looked at may soon grow into.
-        decodes, prefills, preempted: what was decided.
-    """
-
-    def __init__(self, budget_tokens: int) -> None:
-        self.budget_tokens = budget_tokens
-        self.reserved_blocks = 0
-        self.decodes: list[ScheduledSequence] = []
-        self.prefills: list[ScheduledSequence] = []
-        self.preempted: list[Sequence] = []
-
-    def grant(self, sequence: Sequence, num_tokens: int) -> None:
-        """Compute this many of its tokens."""
-        start = sequence.num_computed
-        samples = start + num_tokens == len(sequence.token_ids)
-        item = ScheduledSequence(sequence, start, num_tokens, samples)
-        chosen = self.decodes if item.phase is Phase.DECODE else self.prefills
-        chosen.append(item)
-        self.budget_tokens -= num_tokens
 
 
 class Scheduler:
@@ -67,17 +55,35 @@ class Scheduler:
         max_num_seqs: most sequences that run at once.
         max_num_batched_tokens: most tokens of one step; at least `max_num_seqs`.
         max_model_len: most tokens of one sequence, prompt and answer.
+        policy: what a step prefers.
+        max_chunk_tokens: most tokens of one prompt in one step; None leaves it to the budget.
+        gate: asked before a sequence starts beside others.
     """
 
-    def __init__(self, pool: BlockPool, *, max_num_seqs: int, max_num_batched_tokens: int, max_model_len: int) -> None:
+    def __init__(
+        self,
+        pool: BlockPool,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_model_len: int,
+        policy: SchedulingPolicy = SchedulingPolicy.MIXED,
+        max_chunk_tokens: int | None = None,
+        gate: AdmissionGate | None = None,
+    ) -> None:
         assert 1 <= max_num_seqs <= max_num_batched_tokens, "every running sequence needs a token a step"
         self.pool = pool
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
         self.max_model_len = max_model_len
-        # Both in order of arrival, oldest first.
+        self.policy = policy
+        self.max_chunk_tokens = max_chunk_tokens or max_num_batched_tokens
+        self._gate = gate or OpenGate()
+        # All in order of arrival, oldest first. `_prompts` are those of `_running` that have tokens to catch up with.
         self._running: OrderedDict[str, Sequence] = OrderedDict()
         self._waiting: OrderedDict[str, Sequence] = OrderedDict()
+        self._prompts: dict[str, Sequence] = {}
+        self._started_since_decode = 0
         self._step = 0
 
     @property
@@ -134,13 +140,15 @@ class Scheduler:
 
     def schedule(self) -> Batch:
         """Plan the next step and reserve its blocks; empty only when there is no work."""
-        draft = _Draft(self.max_num_batched_tokens)
-        for sequence in self.running:
-            if sequence.state is SequenceState.RUNNING:
-                self._continue(sequence, draft)
-        if not draft.preempted:
-            self._admit_waiting(draft)
-        return self._batch(draft)
+        draft = Draft(self.max_num_batched_tokens)
+        if self.policy is SchedulingPolicy.MIXED:
+            self._add_decodes(draft)
+            self._add_prompts(draft)
+        else:
+            self._add_prompts_or_decodes(draft)
+        assert not (draft.is_empty and self.has_work), "a step must compute something while sequences are open"
+        self._step += not draft.is_empty
+        return draft.to_batch(self._step)
 
     def complete(self, batch: Batch, sampled: Mapping[str, int]) -> tuple[Sequence, ...]:
         """Book a step that was computed. Sequences that ended since it was scheduled are passed over.
@@ -153,20 +161,27 @@ class Scheduler:
             The sequences that got a token, in the order of the batch.
         """
         extended = []
-        for item in batch.items:
-            sequence = item.sequence
-            if sequence.state is not SequenceState.RUNNING:
+        running, step, block_size = SequenceState.RUNNING, batch.step, self.pool.block_size
+        for sequence, start, num_tokens, samples in batch.items:
+            if sequence.state is not running:
                 continue
-            sequence.num_computed = item.stop
-            self._register(sequence)
-            if item.samples:
-                self._append(sequence, sampled[sequence.request_id], batch.step)
+            stop = start + num_tokens
+            sequence.num_computed = stop
+            if num_tokens > 1 or not stop % block_size:
+                self._register(sequence)
+            if samples:
+                sequence.token_ids.append(sampled[sequence.request_id])
+                sequence.finish_step = step
+                if sequence.first_step is None:
+                    sequence.first_step = step
                 extended.append(sequence)
+        for request_id in [each for each, sequence in self._prompts.items() if sequence.is_decoding]:
+            del self._prompts[request_id]
         return tuple(extended)
 
     def reached_limit(self, sequence: Sequence) -> FinishReason | None:
         """LENGTH or CAPACITY when the sequence may not grow any further."""
-        if sequence.num_tokens < sequence.max_length_tokens:
+        if len(sequence.token_ids) < sequence.max_length_tokens:
             return None
         max_tokens = sequence.sampling.max_tokens
         by_length = sequence.num_tokens >= self.max_model_len or sequence.num_new_tokens == max_tokens
@@ -226,67 +241,65 @@ class Scheduler:
         Raises:
             IntegrityError: with the first thing that does not add up.
         """
-        self.pool.check_integrity(sequence.block_table for sequence in self._running.values())
+        check_running(self._running.values(), self._prompts, self.pool)
+        check_waiting(self._waiting.values())
         if len(self._running) > self.max_num_seqs:
             raise IntegrityError(f"{len(self._running)} sequences run on {self.max_num_seqs} slots")
-        for sequence in self._running.values():
-            self._check_running(sequence)
-        for sequence in self.running[:-1]:
-            if not sequence.is_decoding:
-                raise IntegrityError(f"request {sequence.request_id} is not the newest, but still in its prompt")
-        for sequence in self._waiting.values():
-            if sequence.state is not SequenceState.WAITING or sequence.block_table or sequence.num_computed:
-                raise IntegrityError(f"request {sequence.request_id} waits, but holds blocks")
 
-    def _continue(self, sequence: Sequence, draft: _Draft) -> None:
-        """Give a running sequence its tokens of this step, as far as budget and blocks reach."""
-        if sequence.is_decoding:
-            wanted, reserved = 1, 0
-        else:
-            wanted, reserved = min(sequence.num_remaining, draft.budget_tokens), draft.reserved_blocks
-        if sequence.num_computed + wanted > len(sequence.block_table) * self.pool.block_size:
-            wanted = self._make_room(sequence, wanted, reserved, draft)
-        if wanted:
-            draft.grant(sequence, wanted)
-        draft.reserved_blocks += self._may_grow(sequence, len(sequence.block_table))
+    def _add_prompts_or_decodes(self, draft: Draft) -> None:
+        self._add_prompts(draft)
+        if draft.is_empty:
+            self._add_decodes(draft)
+            self._started_since_decode = 0
+        if draft.is_empty:  # nobody had an answer to go on with, so there is nobody to let pass
+            self._add_prompts(draft)
 
-    def _make_room(self, sequence: Sequence, wanted: int, reserved_blocks: int, draft: _Draft) -> int:
-        """Find blocks for some of the wanted tokens, for all if possible; returns for how many."""
-        room = self._room_tokens(sequence, reserved_blocks)
-        while not room and self._preempt_newest_but(sequence, draft):
-            room = self._room_tokens(sequence, reserved_blocks)
-        granted = min(wanted, room)
-        self._grow(sequence, sequence.num_computed + granted)
-        return granted
+    def _add_decodes(self, draft: Draft) -> None:
+        """One token for every answer that has a block for it or finds one."""
+        # This loop and that of `complete` see every running sequence in every step: names are looked up once.
+        running, block_size, prompts = SequenceState.RUNNING, self.pool.block_size, self._prompts
+        for sequence in self.running:
+            if sequence.state is not running or sequence.request_id in prompts:
+                continue
+            start = sequence.num_computed
+            if start < len(sequence.block_table) * block_size or self._find_block(sequence, draft):
+                draft.decodes.append(ScheduledSequence(sequence, start, 1, True))
+        draft.budget_tokens -= len(draft.decodes)
 
-    def _room_tokens(self, sequence: Sequence, reserved_blocks: int) -> int:
-        """Tokens that fit into the blocks it holds and those that are free for it."""
-        num_blocks = len(sequence.block_table) + max(self.pool.num_free - reserved_blocks, 0)
-        return num_blocks * self.pool.block_size - sequence.num_computed
+    def _add_prompts(self, draft: Draft) -> None:
+        """Share what is left of the budget among prompts that were begun, then among those that wait."""
+        for sequence in self._prompts.values():
+            num_tokens = self._chunk_tokens(sequence, draft)
+            if num_tokens:
+                draft.prefill(sequence, num_tokens)
+        while self._waiting:
+            draft.waits_for = self._start_next(draft)
+            if draft.waits_for is not None:
+                return
 
-    def _grow(self, sequence: Sequence, num_tokens: int) -> None:
-        """Hold blocks for this many leading tokens."""
-        missing = self.pool.blocks_for(num_tokens) - len(sequence.block_table)
-        if missing > 0:
-            sequence.block_table.extend(self.pool.allocate(missing))
+    def _chunk_tokens(self, sequence: Sequence, draft: Draft) -> int:
+        return min(sequence.num_remaining, self.max_chunk_tokens, draft.budget_tokens)
 
-    def _may_grow(self, sequence: Sequence, num_blocks: int) -> bool:
-        """Whether its answer may need more than this many blocks; the last token of all is never computed."""
-        return num_blocks * self.pool.block_size < sequence.max_length_tokens - 1
+    def _find_block(self, sequence: Sequence, draft: Draft) -> bool:
+        """A free block for the next token, from the newest if need be; False when that is the one which asks."""
+        while not self.pool.num_free:
+            request_id = next(reversed(self._running))
+            if request_id == sequence.request_id:
+                return False
+            self._preempt(self._running[request_id], draft)
+        sequence.block_table += self.pool.allocate(1)
+        return True
 
-    def _preempt_newest_but(self, sequence: Sequence, draft: _Draft) -> bool:
-        """Take the blocks of the newest running sequence; False when that is the one which asks."""
-        victim = next(reversed(self._running.values()))
-        if victim is sequence:
-            return False
+    def _preempt(self, victim: Sequence, draft: Draft) -> None:
         self._put_back(victim)
         victim.preemptions += 1
         draft.preempted.append(victim)
-        return True
+        draft.waits_for = WaitReason.KV_BLOCKS
 
     def _put_back(self, sequence: Sequence) -> None:
         """A running sequence waits again, before all others, with nothing computed."""
         del self._running[sequence.request_id]
+        sequence.num_lost_tokens = max(sequence.num_lost_tokens, sequence.num_computed)
         self._give_blocks_back(sequence)
         sequence.state = SequenceState.WAITING
         self._waiting[sequence.request_id] = sequence
@@ -299,59 +312,70 @@ class Scheduler:
         sequence.max_length_tokens = min(wanted_tokens, limit_tokens)
 
     def _give_blocks_back(self, sequence: Sequence) -> None:
+        self._prompts.pop(sequence.request_id, None)
         self.pool.release(sequence.block_table)
         sequence.num_computed = 0
         sequence.num_registered_blocks = 0
 
-    def _admit_waiting(self, draft: _Draft) -> None:
-        while self._waiting and len(self._running) < self.max_num_seqs and draft.budget_tokens > 0:
-            sequence = next(iter(self._waiting.values()))
-            if not self._admit(sequence, draft):
-                return
+    def _start_next(self, draft: Draft) -> WaitReason | None:
+        """Start the next waiting sequence, or say what keeps it from starting."""
+        if len(self._running) >= self.max_num_seqs:
+            return WaitReason.SLOTS
+        if draft.budget_tokens < 1 or self._must_let_answers_pass():
+            return WaitReason.TOKEN_BUDGET
+        if draft.preempted:
+            return WaitReason.KV_BLOCKS
+        if self._running and not self._gate.is_open():
+            return WaitReason.SYSTEM_MEMORY
+        sequence = next(iter(self._waiting.values()))
+        if not self._start(sequence, draft):
+            return WaitReason.KV_BLOCKS
+        draft.prefill(sequence, self._chunk_tokens(sequence, draft))
+        return None
 
-    def _admit(self, sequence: Sequence, draft: _Draft) -> bool:
-        """Start the next waiting sequence if its blocks are free."""
-        grows = self._may_grow(sequence, self.pool.blocks_for(sequence.num_tokens))
-        spare = self.pool.num_free - draft.reserved_blocks - grows
+    def _must_let_answers_pass(self) -> bool:
+        return self.policy is SchedulingPolicy.PREFILL_FIRST and self._started_since_decode >= self.max_num_seqs
+
+    def _start(self, sequence: Sequence, draft: Draft) -> bool:
+        """Give a waiting sequence the blocks of all its tokens if they, and the reserve, are free."""
+        pool = self.pool
+        num_blocks = pool.blocks_for(sequence.num_tokens)
+        if draft.reserved_blocks is None:
+            draft.reserved_blocks = self._num_growing()
+        may_grow = self._may_grow(sequence, num_blocks)
+        spare = pool.num_free - draft.reserved_blocks - may_grow
         if spare < 1:
             return False
         # The last token is always computed: its logits are what the next one is sampled from.
-        shared = self.pool.find_prefix(sequence.token_ids, max_blocks=(sequence.num_tokens - 1) // self.pool.block_size)
-        num_cached = len(shared) * self.pool.block_size
-        num_tokens = min(sequence.num_tokens - num_cached, draft.budget_tokens)
-        must_hold = sequence.num_tokens if sequence.admissions else num_cached + num_tokens
-        needed = self.pool.blocks_for(must_hold) - len(shared) + self.pool.num_free_among(shared)
-        if needed > spare:
+        shared = pool.find_prefix(sequence.token_ids, max_blocks=(sequence.num_tokens - 1) // pool.block_size)
+        missing = num_blocks - len(shared)
+        if missing + pool.num_free_among(shared) > spare:
             return False
-        self._start(sequence, shared)
-        self._grow(sequence, num_cached + num_tokens)
-        draft.grant(sequence, num_tokens)
-        draft.reserved_blocks += self._may_grow(sequence, len(sequence.block_table))
+        pool.share(shared)
+        sequence.block_table = shared + pool.allocate(missing)
+        draft.reserved_blocks += may_grow
+        self._enter(sequence, num_cached_blocks=len(shared))
         return True
 
-    def _start(self, sequence: Sequence, shared: list[int]) -> None:
-        self.pool.share(shared)
-        sequence.block_table = list(shared)
-        sequence.num_computed = len(shared) * self.pool.block_size
-        sequence.num_registered_blocks = len(shared)
+    def _enter(self, sequence: Sequence, *, num_cached_blocks: int) -> None:
+        request_id = sequence.request_id
+        sequence.num_registered_blocks = num_cached_blocks
+        sequence.num_computed = num_cached_blocks * self.pool.block_size
         if not sequence.admissions:
             sequence.num_cached_tokens = sequence.num_computed
         sequence.admissions += 1
-        del self._waiting[sequence.request_id]
         sequence.state = SequenceState.RUNNING
-        self._running[sequence.request_id] = sequence
+        del self._waiting[request_id]
+        self._running[request_id] = self._prompts[request_id] = sequence
+        self._started_since_decode += 1
 
-    def _batch(self, draft: _Draft) -> Batch:
-        items = (*draft.decodes, *draft.prefills)
-        assert items or not self.has_work, "a step must compute something while sequences are open"
-        self._step += bool(items)
-        return Batch(
-            step=self._step,
-            items=items,
-            prefill_tokens=sum(item.num_tokens for item in draft.prefills),
-            decode_tokens=len(draft.decodes),
-            preempted=tuple(draft.preempted),
-        )
+    def _num_growing(self) -> int:
+        """How many of the running sequences may ask for another block."""
+        return sum(self._may_grow(sequence, len(sequence.block_table)) for sequence in self._running.values())
+
+    def _may_grow(self, sequence: Sequence, num_blocks: int) -> bool:
+        """Whether its answer may need more than this many blocks; the last token of all is never computed."""
+        return num_blocks * self.pool.block_size < sequence.max_length_tokens - 1
 
     def _register(self, sequence: Sequence) -> None:
         """Make blocks findable that this step has filled."""
@@ -360,20 +384,3 @@ class Scheduler:
             sequence.num_registered_blocks = self.pool.register(
                 sequence.block_table, sequence.token_ids, start=sequence.num_registered_blocks, stop=num_full
             )
-
-    def _append(self, sequence: Sequence, token_id: int, step: int) -> None:
-        sequence.token_ids.append(token_id)
-        sequence.finish_step = step
-        if sequence.first_step is None:
-            sequence.first_step = step
-
-    def _check_running(self, sequence: Sequence) -> None:
-        name = f"request {sequence.request_id}"
-        if sequence.state is not SequenceState.RUNNING:
-            raise IntegrityError(f"{name} runs, but says that it is {sequence.state.value}")
-        if sequence.num_computed > len(sequence.block_table) * self.pool.block_size:
-            raise IntegrityError(f"{name} has computed more tokens than its blocks hold")
-        if sequence.num_computed > sequence.num_tokens:
-            raise IntegrityError(f"{name} has computed more tokens than it has")
-        if sequence.num_registered_blocks * self.pool.block_size > sequence.num_computed:
-            raise IntegrityError(f"{name} has registered blocks that are not computed")

@@ -34,6 +34,8 @@ class Sequence:
         num_cached_tokens: prompt tokens taken from the prefix cache when first admitted.
         preemptions: how often it lost its blocks to an older one.
         admissions: how often it was started, first or again.
+        num_lost_tokens: the most that were computed when it lost its blocks, to an older one or with the whole pool.
+        recomputed_tokens: tokens that were computed again after that.
         first_step: the step that computed the first new token.
         finish_step: the step that computed the last one so far.
     """
@@ -50,6 +52,8 @@ class Sequence:
     num_cached_tokens: int = field(default=0, init=False)
     preemptions: int = field(default=0, init=False)
     admissions: int = field(default=0, init=False)
+    num_lost_tokens: int = field(default=0, init=False)
+    recomputed_tokens: int = field(default=0, init=False)
     first_step: int | None = field(default=None, init=False)
     finish_step: int | None = field(default=None, init=False)
 

@@ -41,6 +41,7 @@ class Recorder:
                 "seconds": round(self.seconds, 4),
                 "tokens_per_s": round(self.new_tokens / self.seconds, 2) if self.seconds else None,
                 "preemptions": sum(stats.preempted for stats in self.steps),
+                "recomputed_tokens": sum(stats.recomputed_tokens for stats in self.steps),
                 "prefix_hit_tokens": sum(finished.cached_tokens for finished in self.finished),
             },
         }
@@ -52,6 +53,8 @@ class Recorder:
             "new_tokens": finished.new_tokens,
             "first_step": finished.first_step,
             "finish_step": finished.finish_step,
+            "preemptions": finished.preemptions,
+            "recomputed_tokens": finished.recomputed_tokens,
         }
 
 
@@ -71,6 +74,7 @@ def _step(stats: StepStats) -> dict[str, object]:
         "running": stats.running,
         "waiting": stats.waiting,
         "preempted": stats.preempted,
+        "recomputed_tokens": stats.recomputed_tokens,
         "blocks_free": stats.blocks_free,
         "blocks_used": stats.blocks_used,
         "blocks_cached": stats.blocks_cached,

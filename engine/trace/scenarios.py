@@ -32,14 +32,22 @@ class Scenario:
     max_num_seqs: int
     max_num_batched_tokens: int
 
-    def configure(self, config: EngineConfig, *, block_size: int | None, num_kv_blocks: int | None) -> EngineConfig:
+    def configure(
+        self,
+        config: EngineConfig,
+        *,
+        block_size: int | None = None,
+        num_kv_blocks: int | None = None,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
+    ) -> EngineConfig:
         """The scenario's engine; what the user gives wins."""
         return replace(
             config,
-            block_size=self.block_size if block_size is None else block_size,
-            num_kv_blocks=self.num_kv_blocks if num_kv_blocks is None else num_kv_blocks,
-            max_num_seqs=self.max_num_seqs,
-            max_num_batched_tokens=self.max_num_batched_tokens,
+            block_size=_first(block_size, self.block_size),
+            num_kv_blocks=_first(num_kv_blocks, self.num_kv_blocks),
+            max_num_seqs=_first(max_num_seqs, self.max_num_seqs),
+            max_num_batched_tokens=_first(max_num_batched_tokens, self.max_num_batched_tokens),
             max_model_len=self.max_model_len_tokens,
         )
 
@@ -58,6 +66,10 @@ class Scenario:
             )
             for request in self.requests
         )
+
+
+def _first(given: int | None, otherwise: int) -> int:
+    return otherwise if given is None else given
 
 
 def scenario(name: str) -> Scenario:

@@ -9,12 +9,12 @@ import pytest
 from engine.trace.scenarios import scenario
 from tests.engine.cli.conftest import Terminal
 
-REQUEST_KEYS = {"name", "prompt_tokens", "new_tokens", "first_step", "finish_step"}
+REQUEST_KEYS = {"name", "prompt_tokens", "new_tokens", "first_step", "finish_step", "preemptions", "recomputed_tokens"}
 STEP_KEYS = {
     "step", "kind", "prefill_tokens", "decode_tokens", "running", "waiting", "preempted", "blocks_free", "blocks_used",
-    "blocks_cached", "ms",
+    "blocks_cached", "recomputed_tokens", "ms",
 }  # fmt: skip
-SUMMARY_KEYS = {"steps", "tokens", "seconds", "tokens_per_s", "preemptions", "prefix_hit_tokens"}
+SUMMARY_KEYS = {"steps", "tokens", "seconds", "tokens_per_s", "preemptions", "recomputed_tokens", "prefix_hit_tokens"}
 
 
 def play(terminal: Terminal, name: str, model: Path, *options: str, module: str = "app.main") -> tuple[Any, str]:
@@ -76,7 +76,7 @@ def test_seed_is_the_experiment(terminal: Terminal, starter_gguf: Path) -> None:
     free = [each["blocks_free"] for each in steps]
     assert (free[0], free[-1]) == (212, 222)
     assert free == [222 - sum(step < finish for finish in finishes) for step in range(1, 65)], "each gives one back"
-    assert "64 steps (1 prefill, 63 decode), 0 preemptions." in printed
+    assert "64 steps (1 prefill, 63 decode), 0 preemptions, 0 tokens recomputed." in printed
     assert "Free blocks: 212 after the first step, 222 at the end." in printed
 
 

@@ -9,7 +9,9 @@ from collections.abc import Sequence as TokenIds
 from functools import reduce
 
 from engine.cache.block_pool import PADDING_BLOCK, BlockPool, HashBlock, hash_block
+from engine.config import SchedulingPolicy
 from engine.requests import SamplingParams
+from engine.scheduling.admission import AdmissionGate
 from engine.scheduling.batch import Batch, ScheduledSequence
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence import Sequence
@@ -77,6 +79,9 @@ class FakeEngine:
         max_num_seqs: int = 8,
         max_num_batched_tokens: int = 64,
         max_model_len: int = 10_000,
+        policy: SchedulingPolicy = SchedulingPolicy.MIXED,
+        max_chunk_tokens: int | None = None,
+        gate: AdmissionGate | None = None,
         prefix_caching: bool = True,
         hash_block: HashBlock = hash_block,
     ) -> None:
@@ -86,6 +91,9 @@ class FakeEngine:
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             max_model_len=max_model_len,
+            policy=policy,
+            max_chunk_tokens=max_chunk_tokens,
+            gate=gate,
         )
         self.runner = FakeRunner(self.pool)
         self.reasons: dict[str, str] = {}

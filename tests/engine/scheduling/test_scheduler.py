@@ -1,20 +1,17 @@
-"""The scheduler with a model that is a pure function of the prefix: examples, reports, and random traffic."""
+"""The scheduler with a model that is a pure function of the prefix: examples and reports."""
 
 import math
 import random
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from engine.cache.block_pool import HashBlock, IntegrityError
 from engine.errors import PromptTooLongError
 from engine.events import FinishReason, Phase
 from engine.scheduling.batch import Batch
 from engine.scheduling.sequence import SequenceState
-from tests.engine.cache.test_block_pool import HASHES, constant_hash, low_byte_hash
+from tests.engine.cache.test_block_pool import constant_hash, low_byte_hash
 from tests.engine.scheduling.fake_runner import FakeEngine, answer
 
 
@@ -266,7 +263,7 @@ class TestPreemption:
                 assert all(item.start > 0 for item in batch.items)
 
     def test_a_preempted_sequence_comes_back_only_for_its_whole_length_and_one_more(self) -> None:
-        engine = FakeEngine(num_blocks=10, prefix_caching=False, max_num_batched_tokens=8)
+        engine = FakeEngine(num_blocks=11, prefix_caching=False, max_num_batched_tokens=8)
         engine.add("old", distinct_prompt(1, 16), 20)
         engine.add("new", distinct_prompt(2, 16), 20)
         for _batch in engine.steps(limit=200):
@@ -447,90 +444,3 @@ class TestIntegrity:
         sequence.num_computed = 9
         with pytest.raises(IntegrityError, match="more tokens than its blocks hold"):
             engine.scheduler.check_integrity()
-
-
-class SchedulerMachine(RuleBasedStateMachine):
-    """Random traffic on a small engine. `FakeEngine` checks every step; here are the promises to a request."""
-
-    @initialize(
-        num_blocks=st.integers(1, 14),
-        block_size=st.sampled_from((1, 2, 4)),
-        num_slots=st.integers(1, 5),
-        extra_budget=st.integers(0, 12),
-        max_model_len=st.integers(2, 40),
-        prefix_caching=st.booleans(),
-        hash_function=st.sampled_from(HASHES),
-    )
-    def build(
-        self,
-        num_blocks: int,
-        block_size: int,
-        num_slots: int,
-        extra_budget: int,
-        max_model_len: int,
-        prefix_caching: bool,
-        hash_function: HashBlock,
-    ) -> None:
-        self.engine = FakeEngine(
-            num_blocks=num_blocks,
-            block_size=block_size,
-            max_num_seqs=num_slots,
-            max_num_batched_tokens=num_slots + extra_budget,
-            max_model_len=max_model_len,
-            prefix_caching=prefix_caching,
-            hash_block=hash_function,
-        )
-        self.limit = min(max_model_len, num_blocks * block_size)
-        self.prompts: dict[str, list[int]] = {}
-        self.max_tokens: dict[str, int] = {}
-        self.num_steps = 0
-
-    @rule(prompt=st.lists(st.integers(0, 1), min_size=1, max_size=24), max_tokens=st.integers(1, 12))
-    def add(self, prompt: list[int], max_tokens: int) -> None:
-        name = f"r{len(self.prompts)}"
-        if len(prompt) >= self.limit:
-            with pytest.raises(PromptTooLongError):
-                self.engine.add(name, prompt, max_tokens)
-            return
-        self.engine.add(name, prompt, max_tokens)
-        self.prompts[name] = prompt
-        self.max_tokens[name] = max_tokens
-
-    @rule(count=st.integers(1, 6))
-    def step(self, count: int) -> None:
-        for _ in range(count):
-            if self.engine.scheduler.has_work:
-                oldest = (self.engine.scheduler.running or self.engine.scheduler.waiting)[0]
-                before = oldest.num_computed
-                self.engine.step()
-                assert oldest.num_computed > before or oldest.state is SequenceState.FINISHED
-                self.num_steps += 1
-
-    @precondition(lambda self: self.prompts)
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
-        self.engine.cancel(data.draw(st.sampled_from(sorted(self.prompts))))
-
-    def teardown(self) -> None:
-        if not hasattr(self, "engine"):
-            return
-        # The oldest gets on in every step and is never preempted, so its tokens bound the steps.
-        bound = sum(len(prompt) + self.max_tokens[name] for name, prompt in self.prompts.items())
-        self.engine.drain(limit=bound - self.num_steps + 1)
-        assert self.engine.pool.num_free == self.engine.pool.num_blocks
-        for name, prompt in self.prompts.items():
-            self.check_answer(name, prompt)
-
-    def check_answer(self, name: str, prompt: list[int]) -> None:
-        streamed, reason = self.engine.streamed[name], self.engine.reasons[name]
-        assert streamed == answer(prompt, len(streamed))
-        assert self.engine.finished[name].new_token_ids == streamed
-        if reason == "cancelled":
-            return
-        assert len(streamed) == min(self.max_tokens[name], self.limit - len(prompt))
-        cut_by_pool = len(streamed) < self.max_tokens[name] and self.limit < self.engine.scheduler.max_model_len
-        assert reason == ("capacity" if cut_by_pool else "length")
-
-
-SchedulerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
-TestSchedulerMachine = SchedulerMachine.TestCase

@@ -35,6 +35,7 @@ PREFILL = Workload("prefill", "16 prompts of 1,024 tokens", 16, 1024, 1)
 
 WORKLOADS = {workload.name: workload for workload in (SINGLE, BATCH, PREFILL)}
 COMPARISON = "cpu"
+SCHEDULER = "scheduler"  # no model at all
 
 
 def choose_workload(name: str | None, *, random_weights: str | None) -> str:
@@ -45,8 +46,9 @@ def choose_workload(name: str | None, *, random_weights: str | None) -> str:
     """
     if name is None:
         return SINGLE.name if random_weights else COMPARISON
-    if name not in {COMPARISON, *WORKLOADS}:
-        raise UsageError(f"There is no workload called {name!r}; choose {COMPARISON}, {', '.join(WORKLOADS)}.")
+    known = (COMPARISON, *WORKLOADS, SCHEDULER)
+    if name not in known:
+        raise UsageError(f"There is no workload called {name!r}; choose {', '.join(known)}.")
     if name == COMPARISON and random_weights:
         raise UsageError(
             f"The workload {COMPARISON!r} compares real weights with transformers; leave out --random-weights."

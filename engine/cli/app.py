@@ -86,7 +86,8 @@ def _demo(
 @app.command("bench")
 def _bench(
     workload: Annotated[
-        str | None, typer.Argument(help="cpu (beside transformers), single, batch or prefill.", show_default="cpu")
+        str | None,
+        typer.Argument(help="cpu (beside transformers), single, batch, prefill or scheduler.", show_default="cpu"),
     ] = None,
     model: Model = None,
     random_weights: Annotated[
@@ -97,10 +98,14 @@ def _bench(
     threads: Threads = None,
     json_file: JsonFile = None,
 ) -> int:
-    """Measure the engine; `cpu` prints transformers' figures beside ours, from the same run."""
-    from engine.bench.workloads import choose_workload
+    """Measure the engine; `cpu` prints transformers' figures beside ours, `scheduler` needs no model."""
+    from engine.bench.workloads import SCHEDULER, choose_workload
 
     chosen = choose_workload(workload, random_weights=random_weights)
+    if chosen == SCHEDULER:
+        from engine.bench.scheduler import bench_scheduler
+
+        return bench_scheduler(json_file)
     if model and random_weights:
         raise UsageError("Give either a model or --random-weights, not both.")
     path = "" if random_weights else str(model_path(model))

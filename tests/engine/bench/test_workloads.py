@@ -30,7 +30,7 @@ def test_without_a_name_it_is_the_comparison_where_there_are_weights() -> None:
 
 
 def test_what_cannot_be_run_is_refused_early() -> None:
-    with pytest.raises(UsageError, match=r"'huge'; choose cpu, single, batch, prefill\."):
+    with pytest.raises(UsageError, match=r"'huge'; choose cpu, single, batch, prefill, scheduler\."):
         choose_workload("huge", random_weights=None)
     with pytest.raises(UsageError, match="compares real weights"):
         choose_workload("cpu", random_weights="qwen3-0.6b")

@@ -114,7 +114,7 @@ class Traffic:
         batch = self.engine.step()
         self.ledger.book(batch, self.engine.pool.block_size)
         self.num_steps += 1
-        if scheduler.policy is SchedulingPolicy.MIXED or batch.decode_tokens:
+        if scheduler.policy is SchedulingPolicy.MIXED:
             assert oldest.num_computed > before or oldest.state is SequenceState.FINISHED, "the oldest gets on"
 
     def drain(self) -> None:

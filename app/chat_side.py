@@ -11,8 +11,10 @@ from app.chat.history import History, HistoryError
 from app.chat.pane import ChatPane
 from app.key_sheet import KeyRow
 from app.paths import Paths
+from app.settings import Settings
 from app.theme import Theme
 from app.window import MainWindow
+from engine.requests import SamplingParams
 
 NAME_CHARS = 18
 KEYS = (
@@ -61,6 +63,13 @@ class ChatSide(QObject):
         conversation_id = self.controller.conversation_of(request_id)
         title = self.controller.title(conversation_id) if conversation_id else request_id
         return title if len(title) <= NAME_CHARS else f"{title[: NAME_CHARS - 1].rstrip()}…"
+
+    def use(self, settings: Settings) -> None:
+        """Ask for answers like this from now on."""
+        self.controller.system_prompt = settings.system_prompt
+        self.controller.sampling = SamplingParams(
+            temperature=settings.temperature, top_p=settings.top_p, max_tokens=settings.max_tokens
+        )
 
     def refuse(self) -> None:
         """No new prompts."""

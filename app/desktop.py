@@ -27,6 +27,7 @@ from app.preferences import Preferences
 from app.scenario import CHAT, ChatRun, ScenarioRun
 from app.scenario_card import ScenarioCard
 from app.screenshot import Screenshot
+from app.settings_dialog import SettingsDialog
 from app.shutdown import Shutdown, SignalWatcher, Worker
 from app.start_trace import StartTrace
 from app.theme import Theme
@@ -79,7 +80,9 @@ class Desktop(QObject):
         self._undo_messages = log_qt_messages(self._reporter.report)
         # A picture leaves no traces: neither a geometry nor a last model.
         is_saved = not opening.why_unsaved and options.screenshot is None
-        self.preferences = Preferences(paths.settings_file, is_saved=is_saved, parent=self)
+        self.preferences = Preferences(
+            paths.settings_file, is_saved=is_saved, given=options.engine_settings, parent=self
+        )
         self._theme = Theme(opening.application, options.theme or self.preferences.settings.theme)
         self.client = EngineClient(self, load_engine=load_engine)
         self.window = MainWindow()
@@ -92,6 +95,7 @@ class Desktop(QObject):
         self.models = ModelController(self.client, self._banner, opening.folders, self._configure, record, fetch=fetch)
         self.side = DashboardSide(self.window, self.client, self)
         self.chat = ChatSide(self.window, self.client, self._theme, paths, is_saved=is_saved)
+        self.chat.use(self.preferences.settings)
         self._build_window()
         self.shutdown = self._prepare_shutdown()
         self._scenario = self._prepare_scenario()
@@ -131,6 +135,23 @@ class Desktop(QObject):
         self.window.raise_()
         self.window.activateWindow()
 
+    @Slot()
+    def open_settings(self) -> None:
+        """Show the settings, and do what is chosen there."""
+        preferences = self.preferences
+        dialog = SettingsDialog(
+            preferences.settings,
+            given=preferences.given,
+            in_force=preferences.in_force,
+            can_load=self.models.can_load_again,
+            is_busy=bool(self.client.open_requests),
+            parent=self.window,
+        )
+        dialog.saved.connect(preferences.change)
+        dialog.saved.connect(self.chat.use)
+        dialog.load_asked.connect(self.models.load_again)
+        dialog.open()
+
     # Building
 
     def _build_window(self) -> None:
@@ -157,6 +178,8 @@ class Desktop(QObject):
         self.preferences.troubled.connect(window.notices.add)
         window.theme_chosen.connect(self._theme.set_choice)
         window.theme_chosen.connect(self.preferences.choose_theme)
+        window.settings_asked.connect(self.open_settings)
+        self._banner.settings_asked.connect(self.open_settings)
         window.painted.connect(self._on_painted)
         window.close_asked.connect(self.shutdown.begin)
         self.shutdown.ended.connect(self._on_ended)

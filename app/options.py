@@ -1,6 +1,7 @@
 """The command line of the window. No Qt; the subcommands' own options are theirs."""
 
 import argparse
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ COMMANDS = {
     "models": "list and fetch models",
 }
 THEMES = ("system", "light", "dark")
+DTYPES = ("auto", "bfloat16", "float16", "float32")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,7 @@ class WindowOptions:
         screenshot: draw the window to this file, then exit.
         data_dir: keep everything but the cache there instead of the usual folders.
         theme: for this run only; empty for the setting.
+        device, dtype, threads: for the engine, for this run only; empty and None for the setting.
     """
 
     model: str = ""
@@ -37,6 +40,15 @@ class WindowOptions:
     screenshot: Path | None = None
     data_dir: Path | None = None
     theme: str = ""
+    device: str = ""
+    dtype: str = ""
+    threads: int | None = None
+
+    @property
+    def engine_settings(self) -> dict[str, str | int]:
+        """The settings of the engine that were given, by their names."""
+        given = {"device": self.device, "dtype": self.dtype, "threads": self.threads}
+        return {name: value for name, value in given.items() if value}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -65,8 +77,8 @@ def parse_window_options(arguments: Sequence[str]) -> WindowOptions:
         raise UsageError(f"There is no command {unknown!r}; there are {commands}, or no command for the window.")
     found = _parser().parse_args(arguments)
     options = WindowOptions(
-        model=found.model, scenario=found.scenario, screenshot=found.screenshot, data_dir=found.data_dir,
-        theme=found.theme,
+        model=found.model or "", scenario=found.scenario or "", screenshot=found.screenshot, data_dir=found.data_dir,
+        theme=found.theme, device=found.device or "", dtype=found.dtype, threads=found.threads,
     )  # fmt: skip
     if options.screenshot is not None:
         _check_picture(options.screenshot)
@@ -84,13 +96,39 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"commands (each has its own --help):\n{commands}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("-m", "--model", default="", help="a GGUF file, a model folder, or a name")
-    parser.add_argument("--scenario", metavar="NAME", default="", help="work to show by itself: chat, slots or seed")
-    parser.add_argument("--screenshot", metavar="FILE", type=Path, help="draw the window to a PNG file, then exit")
-    parser.add_argument("--data-dir", metavar="DIR", type=Path, help="keep conversations and settings there")
-    parser.add_argument("--theme", choices=THEMES, default="", help="colours of this run")
+    add = parser.add_argument
+    add("-m", "--model", type=_text, help="a GGUF file, a model folder, or a name")
+    add("--scenario", metavar="NAME", type=_text, help="work to show by itself: chat, slots or seed")
+    add("--screenshot", metavar="FILE", type=_path, help="draw the window to a PNG file, then exit")
+    add("--data-dir", metavar="DIR", type=_path, help="keep conversations and settings there")
+    add("--theme", choices=THEMES, default="", help="colours of this run")
+    add("--device", type=_device, help="where this run computes: auto, cpu, cuda or cuda:N")
+    add("--dtype", choices=DTYPES, default="", help="number format of this run")
+    add("--threads", metavar="N", type=_threads, help="CPU threads of this run; all physical cores but one by default")
     parser.add_argument("--version", action=_Version, nargs=0, help="tell the version and exit")
     return parser
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("its text is empty; write one, or leave the option out")
+    return text
+
+
+def _path(text: str) -> Path:
+    return Path(_text(text))
+
+
+def _device(text: str) -> str:
+    if re.fullmatch(r"auto|cpu|cuda(:\d+)?", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is unknown; use auto, cpu, cuda or cuda:N")
+    return text
+
+
+def _threads(text: str) -> int:
+    if not re.fullmatch(r"0*[1-9]\d{0,3}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of threads; give one from 1 to 9999")
+    return int(text)
 
 
 def _check_picture(path: Path) -> None:

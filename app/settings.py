@@ -8,11 +8,16 @@ import dataclasses
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-THEMES = ("system", "light", "dark")
+from app.options import DTYPES, THEMES
+
+MAX_SLOTS = 1024
+MAX_TOKENS = 10_000_000
+MAX_MIB = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +29,12 @@ class Settings:
         last_model: path of the model that was loaded last; empty for none.
         fetch_starter: whether the starter model is fetched without being asked for when there is no model.
         dtype, device, threads: handed to the engine; "auto" and None let it decide.
+        max_num_seqs: slots: answers that are computed at once.
+        max_num_batched_tokens: token budget of one step, not below the slots.
+        max_model_len: longest prompt with its answer, in tokens; None lets the model decide.
+        kv_cache_mib: size of the KV cache; None lets the engine decide.
+        temperature, top_p, max_tokens: how answers are sampled, and their most tokens (None for no limit).
+        system_prompt: what new conversations begin with.
         window_geometry: Qt's own bytes in Base64; empty for the default place and size.
         pane_sizes_px: widths of conversation list, chat and dashboard; empty for the default.
         list_shown, dashboard_shown: whether the side panes are open.
@@ -32,9 +43,17 @@ class Settings:
     theme: str = field(default="system", metadata={"choices": THEMES})
     last_model: str = ""
     fetch_starter: bool = True
-    dtype: str = field(default="auto", metadata={"choices": ("auto", "bfloat16", "float16", "float32")})
+    dtype: str = field(default="auto", metadata={"choices": DTYPES})
     device: str = "auto"
-    threads: int | None = None
+    threads: int | None = field(default=None, metadata={"range": (1, 9999)})
+    max_num_seqs: int = field(default=16, metadata={"range": (1, MAX_SLOTS)})
+    max_num_batched_tokens: int = field(default=256, metadata={"range": (1, MAX_TOKENS)})
+    max_model_len: int | None = field(default=None, metadata={"range": (1, MAX_TOKENS)})
+    kv_cache_mib: int | None = field(default=None, metadata={"range": (1, MAX_MIB)})
+    temperature: float = field(default=0.7, metadata={"range": (0.0, 2.0)})
+    top_p: float = field(default=0.95, metadata={"range": (0.01, 1.0)})
+    max_tokens: int | None = field(default=None, metadata={"range": (1, MAX_TOKENS)})
+    system_prompt: str = ""
     window_geometry: str = ""
     pane_sizes_px: tuple[int, ...] = ()
     list_shown: bool = True
@@ -101,20 +120,30 @@ def _understand(values: dict[str, Any]) -> tuple[Settings, list[str]]:
         value = values[item.name]
         if isinstance(value, list):
             value = tuple(value)
-        if _fits(value, types[item.name], item.metadata.get("choices")):
+        if _fits(value, types[item.name], item.metadata):
             taken[item.name] = value
         else:
             wrong.append(item.name)
-    return Settings(**taken), wrong
+    settings = Settings(**taken)
+    if settings.max_num_batched_tokens < settings.max_num_seqs:
+        wrong += ["max_num_seqs", "max_num_batched_tokens"]
+        default = Settings()
+        settings = dataclasses.replace(
+            settings, max_num_seqs=default.max_num_seqs, max_num_batched_tokens=default.max_num_batched_tokens
+        )
+    return settings, wrong
 
 
-def _fits(value: object, kind: object, choices: tuple[str, ...] | None) -> bool:
-    if choices is not None:
-        return value in choices
+def _fits(value: object, kind: object, metadata: Mapping[str, Any]) -> bool:
+    if "choices" in metadata:
+        return value in metadata["choices"]
     if kind == tuple[int, ...]:
         return isinstance(value, tuple) and all(type(item) is int and item >= 0 for item in value)
-    if kind == int | None:
-        return value is None or (type(value) is int and value > 0)
+    if value is None:
+        return kind == int | None
+    if "range" in metadata:
+        low, high = metadata["range"]
+        return type(value) in ((int, float) if kind is float else (int,)) and low <= value <= high
     return type(value) is kind
 
 

@@ -44,17 +44,18 @@ class Colours:
     cached_block: str
     pygments_style: str
     tick_image: str
+    chevrons: str
 
 
 LIGHT = Colours(
     background="#f6f7f9", card="#ffffff", line="#e3e6ea", text="#1d2129", secondary="#5f6774", accent="#2f6fde",
     on_accent="#ffffff", user_message="#e8f0fe", code="#f3f4f6", error="#b3261e", empty_block="#e3e6ea",
-    cached_block="#8b93a0", pygments_style="friendly", tick_image="tick-light.png",
+    cached_block="#8b93a0", pygments_style="friendly", tick_image="tick-light.png", chevrons="light",
 )  # fmt: skip
 DARK = Colours(
     background="#15181d", card="#1c2027", line="#2b313a", text="#e6e9ee", secondary="#98a1ae", accent="#5b93f5",
     on_accent="#0d1117", user_message="#24344f", code="#12151a", error="#ff8a80", empty_block="#2b313a",
-    cached_block="#667080", pygments_style="github-dark", tick_image="tick-dark.png",
+    cached_block="#667080", pygments_style="github-dark", tick_image="tick-dark.png", chevrons="dark",
 )  # fmt: skip
 
 
@@ -123,6 +124,7 @@ def palette(colours: Colours) -> QPalette:
 def style_sheet(colours: Colours) -> str:
     """The style sheet of a colour set. Object names: card, secondary, primary, userMessage, error."""
     c = colours
+    chevron_up, chevron_down = (f"{ICONS.as_posix()}/chevron-{way}-{c.chevrons}.png" for way in ("up", "down"))
     return f"""
     QToolTip {{ background: {c.card}; color: {c.text}; border: 1px solid {c.line}; padding: 4px; }}
     QFrame#card {{ background: {c.card}; border: 1px solid {c.line}; border-radius: {CARD_RADIUS_PX}px; }}
@@ -150,6 +152,25 @@ def style_sheet(colours: Colours) -> str:
     }}
     QPlainTextEdit {{ border-radius: {CARD_RADIUS_PX}px; }}
     QLineEdit:focus, QPlainTextEdit:focus {{ border-color: {c.accent}; }}
+    QComboBox:focus, QSpinBox:focus, QDoubleSpinBox:focus {{ border-color: {c.accent}; }}
+    QComboBox:disabled, QSpinBox:disabled, QDoubleSpinBox:disabled {{
+        background: {c.background}; color: {c.secondary};
+    }}
+    QComboBox::drop-down {{ border: none; width: 24px; }}
+    QComboBox::down-arrow, QSpinBox::down-arrow, QDoubleSpinBox::down-arrow {{
+        image: url("{chevron_down}"); width: 10px; height: 10px;
+    }}
+    QSpinBox::up-arrow, QDoubleSpinBox::up-arrow {{ image: url("{chevron_up}"); width: 10px; height: 10px; }}
+    QSpinBox::up-button, QDoubleSpinBox::up-button {{
+        subcontrol-origin: border; subcontrol-position: top right; width: 24px; border: none; padding-top: 2px;
+    }}
+    QSpinBox::down-button, QDoubleSpinBox::down-button {{
+        subcontrol-origin: border; subcontrol-position: bottom right; width: 24px; border: none; padding-bottom: 2px;
+    }}
+    QComboBox QAbstractItemView {{
+        background: {c.card}; border: 1px solid {c.line}; selection-background-color: {c.user_message};
+        selection-color: {c.text};
+    }}
     QListView, QListWidget {{ background: transparent; border: none; outline: 0; }}
     QListView::item {{ padding: 6px 8px; border-radius: {BUTTON_RADIUS_PX}px; border: 1px solid transparent; }}
     QListView::item:hover {{ background: {c.line}; }}

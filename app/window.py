@@ -30,6 +30,7 @@ class MainWindow(QMainWindow):
         painted: the window is on the screen for the first time.
         close_asked: the user wants to leave; the window stays until it is closed by `finish`.
         theme_chosen: "system", "light" or "dark".
+        settings_asked: the settings are to be shown.
         dashboard_seen_changed: whether anybody can see the dashboard.
         list_shown_changed: whether the conversation list is open.
     """
@@ -37,6 +38,7 @@ class MainWindow(QMainWindow):
     painted = Signal()
     close_asked = Signal()
     theme_chosen = Signal(str)
+    settings_asked = Signal()
     dashboard_seen_changed = Signal(bool)
     list_shown_changed = Signal(bool)
 
@@ -277,6 +279,7 @@ class MainWindow(QMainWindow):
         menu.addActions([self._list_action, self._dashboard_action])
         menu.addSeparator()
         menu.addMenu(self._theme_menu())
+        menu.addAction(self._action("Settings…", "Ctrl+,", self.settings_asked))
         menu.addSeparator()
         menu.addAction(self._action("Keys", "Ctrl+/", self.show_keys))
         menu.addAction(self._action("About KVScope", "", self.show_about))

@@ -15,6 +15,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 from app.chat.client import EngineClientLike
 from app.chat.conversation import NEW_TITLE, Conversation, Role, Turn, TurnState, TurnStats, messages_of, title_of
 from app.chat.history import History, HistoryError
+from app.chat.history_rows import NEW_DRAFT
 from engine.errors import EngineError
 from engine.events import EngineState, EngineStatus, FinishReason, RequestFailed, RequestFinished
 from engine.requests import Request, SamplingParams
@@ -63,12 +64,13 @@ class ChatController(QObject):
     ) -> None:
         super().__init__(parent)
         self.sampling = SamplingParams(temperature=0.7, top_p=0.95)
+        self.system_prompt = ""  # of conversations that begin
         self._client = client
         self._history = history
         self._clock = clock
         self._conversations = {each.id: each for each in history.conversations()}
         self._turns: dict[str, list[Turn]] = {}
-        self._drafts: dict[str, str] = {}
+        self._drafts = history.drafts()
         self._running: dict[str, _Running] = {}  # by turn
         self._requests: dict[str, str] = {}  # request to turn, until the engine has answered
         self._num_requests = 0
@@ -142,11 +144,14 @@ class ChatController(QObject):
 
     def draft(self, conversation_id: str) -> str:
         """What was typed there and not sent."""
-        return self._drafts.get(conversation_id, "")
+        return self._drafts.get(self._draft_key(conversation_id), "")
 
     def set_draft(self, conversation_id: str, text: str) -> None:
-        """Remember what was typed."""
-        self._drafts[conversation_id] = text
+        """Remember what was typed, over the end of the program, too."""
+        key = self._draft_key(conversation_id)
+        if text != self._drafts.get(key, "") and not self._is_closed:
+            self._drafts[key] = text
+            self._history.save_draft(key, text.encode("utf-8", "replace").decode())
 
     # What the user does
 
@@ -177,9 +182,11 @@ class ChatController(QObject):
         self._loaded(conversation_id)
         if conversation_id not in self._turns:
             return False  # it could not be read, which was said
+        draft = self.draft(conversation_id)
+        self.set_draft(conversation_id, "")
         self._touch(conversation_id, text)
-        if self._drafts.get(conversation_id) == text:
-            del self._drafts[conversation_id]
+        if draft != text:
+            self.set_draft(conversation_id, draft)
         self._add_turn(conversation_id, Role.USER, text, TurnState.COMPLETE)
         answer = self._add_turn(conversation_id, Role.ASSISTANT, "", TurnState.QUEUED)
         self._start(answer)
@@ -281,6 +288,9 @@ class ChatController(QObject):
 
     # Inside
 
+    def _draft_key(self, conversation_id: str) -> str:
+        return NEW_DRAFT if conversation_id == self._new_id else conversation_id
+
     def _loaded(self, conversation_id: str) -> list[Turn]:
         if conversation_id not in self._turns:
             try:
@@ -298,7 +308,13 @@ class ChatController(QObject):
         now_s = self._clock()
         head = self._conversations.get(conversation_id)
         if head is None:
-            head = Conversation(id=conversation_id, title=title_of(prompt), created_s=now_s, updated_s=now_s)
+            head = Conversation(
+                id=conversation_id,
+                title=title_of(prompt),
+                created_s=now_s,
+                updated_s=now_s,
+                system_prompt=self.system_prompt,
+            )
             self._new_id = ""
         self._save_head(replace(head, updated_s=now_s))
 

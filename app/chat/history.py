@@ -23,7 +23,16 @@ from app.chat.history_file import (
     open_file,
     open_memory,
 )
-from app.chat.history_rows import CONVERSATION_COLUMNS, TURN_COLUMNS, conversation_of, save_conversation, tidy, turn_of
+from app.chat.history_rows import (
+    CONVERSATION_COLUMNS,
+    TURN_COLUMNS,
+    conversation_of,
+    save_conversation,
+    save_draft,
+    save_turn,
+    tidy,
+    turn_of,
+)
 from app.chat.history_writer import HistoryWriter
 
 __all__ = ["History", "HistoryError"]
@@ -118,11 +127,21 @@ class History:
 
     def save_turn(self, turn: Turn) -> None:
         """Add or change a turn now; its conversation must have been saved before."""
-        self._writer.put_turn(turn)
+        self._writer.put(partial(save_turn, turn=turn), instead_of=turn.id)
 
     def stream_turn(self, turn: Turn) -> None:
         """Change a turn that will change again soon: only the newest state of a period is written."""
-        self._writer.put_streaming(turn)
+        self._writer.put_quick(turn.id, partial(save_turn, turn=turn))
+
+    def drafts(self) -> dict[str, str]:
+        """What was typed and not sent, by conversation."""
+        return dict(self._read("SELECT conversation_id, text FROM drafts"))
+
+    def save_draft(self, conversation_id: str, text: str) -> None:
+        """Remember what is typed there; an empty text forgets it. It is written like an answer that streams."""
+        self._writer.put_quick(
+            f"draft {conversation_id}", partial(save_draft, conversation_id=conversation_id, text=text)
+        )
 
     def delete(self, conversation_id: str) -> None:
         """Hide a conversation; it can be restored until the file is opened again."""

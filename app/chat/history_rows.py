@@ -12,6 +12,7 @@ TURN_COLUMNS = (
     "id, conversation_id, position, role, text, state, message, "
     "prompt_tokens, new_tokens, cached_tokens, ttft_s, tokens_per_s, reason, token_ids, model"
 )
+NEW_DRAFT = ""  # in the place of a conversation: the one that holds nothing yet
 
 _SAVE_CONVERSATION = f"""
 INSERT INTO conversations ({CONVERSATION_COLUMNS}) VALUES (?, ?, ?, ?, ?)
@@ -86,9 +87,21 @@ def save_turn(connection: sqlite3.Connection, turn: Turn) -> None:
     connection.execute(_SAVE_TURN, (*head, *figures, pack_ids(turn.token_ids), turn.model))
 
 
+def save_draft(connection: sqlite3.Connection, conversation_id: str, text: str) -> None:
+    """Add, change, or with an empty text remove."""
+    if text:
+        connection.execute("INSERT OR REPLACE INTO drafts VALUES (?, ?)", (conversation_id, text))
+    else:
+        connection.execute("DELETE FROM drafts WHERE conversation_id = ?", (conversation_id,))
+
+
 def tidy(connection: sqlite3.Connection) -> None:
     """After opening: turns that a crash left open are stopped, what was deleted is gone."""
     connection.execute(
         "UPDATE turns SET state = ? WHERE state IN (?, ?)", (TurnState.STOPPED, TurnState.QUEUED, TurnState.STREAMING)
     )
     connection.execute("DELETE FROM conversations WHERE deleted_s IS NOT NULL")
+    connection.execute(
+        "DELETE FROM drafts WHERE conversation_id <> ? AND conversation_id NOT IN (SELECT id FROM conversations)",
+        (NEW_DRAFT,),
+    )

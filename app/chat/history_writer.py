@@ -1,7 +1,8 @@
 """The one thread that writes the history. No Qt.
 
-It takes writes from a queue, puts all that has gathered into one transaction, and holds the newest state of streaming
-turns until their period is over. A transaction that fails is kept and tried again with the next one.
+It takes writes from a queue, puts all that has gathered into one transaction, and holds the newest state of what
+changes quickly (an answer that streams, a draft that is typed) until a period is over. A transaction that fails is
+kept and tried again with the next one.
 """
 
 import logging
@@ -9,17 +10,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from app.chat.conversation import Turn
 from app.chat.history_file import HistoryError, explaining
-from app.chat.history_rows import save_turn
 
 log = logging.getLogger(__name__)
 
-STREAM_PERIOD_S = 0.5
+QUICK_PERIOD_S = 0.5
 CHECKPOINT_AFTER_S = 5.0
 RETRY_AFTER_S = 5.0
 CLOSE_TIMEOUT_S = 4.0
@@ -28,7 +26,7 @@ Write = Callable[[sqlite3.Connection], None]
 
 
 class _Wake:
-    """Look at the streaming turns."""
+    """Look at what changes quickly."""
 
 
 class _Close:
@@ -48,10 +46,10 @@ class HistoryWriter:
         self._path = path
         self._queue: SimpleQueue[Write | threading.Event | _Wake | _Close] = SimpleQueue()
         self._lock = threading.Lock()
-        self._streaming: dict[str, Turn] = {}  # guarded by the lock
+        self._quick: dict[str, Write] = {}  # guarded by the lock
         self._pending: list[Write] = []
         self._barriers: list[threading.Event] = []
-        self._stream_due_s: float | None = None
+        self._quick_due_s: float | None = None
         self._checkpoint_due_s: float | None = None
         self._retry_due_s: float | None = None
         self._closing = False
@@ -62,21 +60,17 @@ class HistoryWriter:
         """Begin to write."""
         self._thread.start()
 
-    def put(self, write: Write) -> None:
-        """Hand over a write, which must be safe to repeat."""
-        self._queue.put(write)
-
-    def put_turn(self, turn: Turn) -> None:
-        """Hand over a turn; an older state of it that still waits is dropped."""
+    def put(self, write: Write, *, instead_of: str = "") -> None:
+        """Hand over a write, which must be safe to repeat; what was put for that key and still waits is dropped."""
         with self._lock:
-            self._streaming.pop(turn.id, None)
-            self._queue.put(partial(save_turn, turn=turn))
+            self._quick.pop(instead_of, None)
+            self._queue.put(write)
 
-    def put_streaming(self, turn: Turn) -> None:
-        """Hand over a turn that will change again soon."""
+    def put_quick(self, key: str, write: Write) -> None:
+        """Hand over a write that the next one of this key will replace soon."""
         with self._lock:
-            first = not self._streaming
-            self._streaming[turn.id] = turn
+            first = not self._quick
+            self._quick[key] = write
         if first:
             self._queue.put(_Wake())
 
@@ -96,8 +90,8 @@ class HistoryWriter:
     def _run(self) -> None:
         while not self._closing:
             self._take()
-            if self._is_due(self._stream_due_s) or self._barriers or self._closing:
-                self._take_streaming()
+            if self._is_due(self._quick_due_s) or self._barriers or self._closing:
+                self._take_quick()
             if self._pending and (self.failure is None or self._is_due(self._retry_due_s) or self._closing):
                 self._write()
             if self._is_due(self._checkpoint_due_s):
@@ -109,7 +103,7 @@ class HistoryWriter:
 
     def _take(self) -> None:
         """Wait for work or for the next thing that is due, then take all there is."""
-        dues = [due for due in (self._stream_due_s, self._checkpoint_due_s, self._retry_due_s) if due is not None]
+        dues = [due for due in (self._quick_due_s, self._checkpoint_due_s, self._retry_due_s) if due is not None]
         timeout_s = max(0.0, min(dues) - time.monotonic()) if dues else None
         try:
             self._sort(self._queue.get(timeout=timeout_s))
@@ -121,8 +115,8 @@ class HistoryWriter:
     def _sort(self, item: "Write | threading.Event | _Wake | _Close") -> None:
         match item:
             case _Wake():
-                if self._stream_due_s is None:
-                    self._stream_due_s = time.monotonic() + STREAM_PERIOD_S
+                if self._quick_due_s is None:
+                    self._quick_due_s = time.monotonic() + QUICK_PERIOD_S
             case _Close():
                 self._closing = True
             case threading.Event():
@@ -130,11 +124,11 @@ class HistoryWriter:
             case _:
                 self._pending.append(item)
 
-    def _take_streaming(self) -> None:
+    def _take_quick(self) -> None:
         with self._lock:
-            turns, self._streaming = self._streaming, {}
-        self._stream_due_s = None
-        self._pending += [partial(save_turn, turn=turn) for turn in turns.values()]
+            writes, self._quick = self._quick, {}
+        self._quick_due_s = None
+        self._pending += writes.values()
 
     def _write(self) -> None:
         try:

@@ -33,6 +33,7 @@ class ModelBanner(Card):
     folder_asked = Signal()
     cancel_asked = Signal()
     again_asked = Signal()
+    settings_asked = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(WELCOME_TITLE, parent)
@@ -47,10 +48,11 @@ class ModelBanner(Card):
         self._download = _button(_download_text(), _download_tip())
         self._file = _button("Open a GGUF file…", "Load a model from a .gguf file")
         self._folder = _button("Open a folder…", "Load a model from a folder with config.json and *.safetensors")
+        self._settings = _button("Settings…", "Device, number format, context and KV cache (Ctrl+,)")
         self._cancel = _button("Cancel", "Stop the download; it will not begin by itself again")
         self._copy = _button("Copy details", "Copy the whole error text to the clipboard")
         row = FlowLayout(8)
-        for button in (self._cancel, self._again, self._download, self._file, self._folder):
+        for button in (self._cancel, self._again, self._download, self._file, self._folder, self._settings):
             row.addWidget(button)
         self.header.addWidget(self._copy)
         self.body.addWidget(self._text)
@@ -61,6 +63,7 @@ class ModelBanner(Card):
         self._folder.clicked.connect(self.folder_asked)
         self._cancel.clicked.connect(self.cancel_asked)
         self._again.clicked.connect(self.again_asked)
+        self._settings.clicked.connect(self.settings_asked)
         self._copy.clicked.connect(self._copy_details)
         self.show_welcome()
 
@@ -98,6 +101,7 @@ class ModelBanner(Card):
         """A fraction means that something is under way."""
         under_way = fraction is not None
         self._again.setVisible(again)
+        self._settings.setVisible(again)
         self._download.setObjectName("" if again else "primary")
         self._download.style().polish(self._download)
         self.set_title(title)

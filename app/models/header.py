@@ -48,7 +48,7 @@ class ModelHeader(QWidget):
         self._model_button.setAccessibleName("Choose a model")
         self._menu_button = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
         self._menu_button.setText("☰")
-        self._menu_button.setToolTip("Menu: view, theme, keys, about (F10)")
+        self._menu_button.setToolTip("Menu: view, theme, settings, keys, about (F10)")
         self._menu_button.setAccessibleName("Menu")
         self._menu_button.setShortcut(QKeySequence("F10"))
         self._menu_button.setStyleSheet("QToolButton::menu-indicator { image: none; }")

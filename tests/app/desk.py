@@ -125,8 +125,9 @@ def open_desks(qtbot: QtBot, folder: Path) -> Iterator[OpenDesk]:
         data_dir: Path = folder,
         load_engine: EngineFactory | None = None,
         fetch: Fetch = no_network,
+        **engine: str,
     ) -> Desk:
-        options = WindowOptions(data_dir=data_dir, model=model, scenario=scenario)
+        options = WindowOptions(data_dir=data_dir, model=model, scenario=scenario, **engine)
         desk = Desk(qtbot, script or Script(), options, load_engine, fetch)
         opened.append(desk)
         desk.show()

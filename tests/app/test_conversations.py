@@ -152,6 +152,21 @@ def test_a_broken_engine_is_loaded_again_and_the_answers_keep_what_they_had(open
     desk.wait(lambda: bool(desk.client.open_requests) and desk.transcript.count("alpha") > 5)
 
 
+def test_what_was_typed_and_not_sent_is_there_at_the_next_start(open_desk: OpenDesk, model: str) -> None:
+    desk = open_desk(model=model)
+    desk.wait_ready()
+    desk.ask("alpha")
+    desk.wait(lambda: not desk.client.open_requests)
+    desk.type("and then")
+    desk.press(Qt.Key.Key_N, CONTROL)
+    desk.type("something else")
+    desk.close()
+    later = open_desk()
+    assert later.desktop.chat.pane.composer.text == "something else"
+    later.choose("alpha")
+    assert later.desktop.chat.pane.composer.text == "and then"
+
+
 def test_keys_of_a_hidden_list_still_work(open_desk: OpenDesk, model: str) -> None:
     desk = open_desk(model=model)
     desk.wait_ready()

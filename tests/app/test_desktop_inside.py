@@ -7,16 +7,22 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from app.instance import Instance
+from app.settings_dialog import SettingsDialog
 from engine.catalog.fetch import Cancelled, FetchCancelledError, FetchProgress, OnProgress
+from engine.config import EngineConfig
+from engine.errors import ModelError
 from engine.events import EngineState
-from tests.app.desk import OpenDesk, open_desks
+from engine.requests import Message, Request
+from tests.app.desk import Desk, OpenDesk, open_desks
 from tests.app.test_desktop import READ_ONLY_FOLDER, ROOT
 from tests.fakes.engine import Script
 from tests.fakes.model_file import EMPTY_GGUF
@@ -48,6 +54,7 @@ def test_the_last_model_is_loaded_at_the_next_start(open_desk: OpenDesk, model: 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
+from typing import Any
 from app.desktop import Desktop
 from app.opening import prepare
 from app.options import WindowOptions
@@ -98,6 +105,109 @@ def test_closing_while_a_model_loads_is_no_failure(open_desk: OpenDesk, model: s
     third.wait(lambda: third.client.status.state is EngineState.LOADING)
     third.close()
     open_desk().wait_ready()
+
+
+def settings_dialog(desk: Desk) -> SettingsDialog:
+    """Opened with its key."""
+    desk.press(Qt.Key.Key_Comma, Qt.KeyboardModifier.ControlModifier)
+    [dialog] = [each for each in desk.window.findChildren(SettingsDialog) if each.isVisible()]
+    return dialog
+
+
+def control(dialog: SettingsDialog, name: str) -> Any:
+    return dialog._fields[name].control
+
+
+def press(dialog: SettingsDialog, text: str) -> None:
+    [button] = [button for button in dialog.findChildren(QPushButton) if button.text() == text]
+    button.click()
+
+
+def test_settings_of_the_engine_hold_from_the_next_load_on(open_desk: OpenDesk, tmp_path: Path, model: str) -> None:
+    configs: list[EngineConfig] = []
+    script = Script()
+
+    def load(config: EngineConfig, on_progress: Any) -> Any:
+        configs.append(config)
+        return script.factory(config, on_progress)
+
+    desk = open_desk(script, model=model, load_engine=load)
+    desk.wait_ready()
+    assert configs[0].threads is None
+    assert configs[0].reserved_cores == 1
+    dialog = settings_dialog(desk)
+    control(dialog, "threads").setValue(3)
+    control(dialog, "max_num_seqs").setValue(300)
+    control(dialog, "max_model_len").setValue(4096)
+    control(dialog, "kv_cache_mib").setValue(512)
+    control(dialog, "dtype").setCurrentText("float32")
+    press(dialog, "Save")
+    saved = json.loads((tmp_path / "settings.json").read_text())
+    assert (saved["threads"], saved["dtype"], saved["kv_cache_mib"]) == (3, "float32", 512)
+    assert len(configs) == 1, "nothing is loaded unasked"
+    press(settings_dialog(desk), "Save and load again")
+    desk.wait(lambda: len(configs) == 2)
+    desk.wait_ready()
+    config = configs[1]
+    assert (config.threads, config.dtype, config.max_model_len) == (3, "float32", 4096)
+    assert (config.kv_bytes, config.max_num_seqs, config.max_num_batched_tokens) == (512 * 2**20, 300, 300)
+
+
+def test_settings_of_the_answers_hold_from_the_next_prompt_on(open_desk: OpenDesk, model: str) -> None:
+    requests: list[Request] = []
+
+    def answer(request: Request) -> tuple[str, ...]:
+        requests.append(request)
+        return ("fine",)
+
+    desk = open_desk(Script(answer=answer), model=model)
+    desk.wait_ready()
+    dialog = settings_dialog(desk)
+    control(dialog, "system_prompt").setPlainText("Be brief.")
+    control(dialog, "temperature").setValue(0.0)
+    control(dialog, "max_tokens").setValue(64)
+    press(dialog, "Save")
+    desk.ask("alpha")
+    desk.wait(lambda: len(requests) == 1)
+    assert requests[0].messages[0] == Message("system", "Be brief.")
+    assert (requests[0].sampling.temperature, requests[0].sampling.max_tokens) == (0.0, 64)
+    desk.close()
+    later = open_desk(Script(answer=answer))
+    later.wait_ready()
+    later.ask("beta")
+    later.wait(lambda: len(requests) == 2)
+    assert requests[1].sampling == requests[0].sampling
+
+
+def test_the_command_line_decides_for_one_run(open_desk: OpenDesk, tmp_path: Path, model: str) -> None:
+    (tmp_path / "settings.json").write_text(json.dumps({"dtype": "bfloat16", "threads": 2, "last_model": model}))
+    configs: list[EngineConfig] = []
+    script = Script()
+
+    def load(config: EngineConfig, on_progress: Any) -> Any:
+        configs.append(config)
+        return script.factory(config, on_progress)
+
+    desk = open_desk(script, load_engine=load, dtype="float32", device="cpu")
+    desk.wait_ready()
+    assert (configs[0].dtype, configs[0].device, configs[0].threads) == ("float32", "cpu", 2)
+    dialog = settings_dialog(desk)
+    assert not control(dialog, "dtype").isEnabled()
+    assert control(dialog, "dtype").currentData() == "float32"
+    press(dialog, "Defaults")
+    press(dialog, "Save")
+    saved = json.loads((tmp_path / "settings.json").read_text())
+    assert (saved["dtype"], saved["device"], saved["threads"]) == ("bfloat16", "auto", None)
+
+
+def test_a_failed_load_leads_to_the_settings(open_desk: OpenDesk, model: str) -> None:
+    desk = open_desk(Script(load_error=ModelError("There is no room.")), model=model)
+    desk.wait(lambda: "model.gguf cannot be used" in desk.texts)
+    desk.click("Settings…")
+    [dialog] = desk.window.findChildren(SettingsDialog)
+    desk.script.load_error = None
+    press(dialog, "Save and load again")
+    desk.wait_ready()
 
 
 def test_the_theme_is_kept(open_desk: OpenDesk, tmp_path: Path) -> None:
@@ -159,8 +269,6 @@ def test_a_dead_engine_is_told_and_another_model_can_be_loaded(open_desk: OpenDe
     script = Script(step_error=(1, SystemExit("broken")), cancel_error=SystemExit())
     desk = open_desk(script, model=model)
     desk.wait_ready()
-    from engine.requests import Request
-
     desk.client.submit(Request(request_id="a", text="hello"))
     desk.wait(lambda: desk.client.status.state is EngineState.FAILED)
     assert any("thread ended unexpectedly" in text for text in desk.texts)

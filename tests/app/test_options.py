@@ -24,6 +24,12 @@ def test_all_options_are_understood(tmp_path: Path) -> None:
     assert (tmp_path / "new").is_dir()
 
 
+def test_the_engine_is_told_what_was_given_and_nothing_else() -> None:
+    options = parse_window_options(["--dtype", "float32", "--threads", "03", "--device", "cuda:1"])
+    assert options.engine_settings == {"dtype": "float32", "threads": 3, "device": "cuda:1"}
+    assert parse_window_options([]).engine_settings == {}
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -35,6 +41,16 @@ def test_all_options_are_understood(tmp_path: Path) -> None:
         (["--screenshot", "/tmp"], "/tmp is a folder"),
         (["--screenshot", "/tmp/a.jpg"], "does not end in .png"),
         (["--data-dir", __file__], "is a file"),
+        (["--data-dir", ""], "--data-dir: its text is empty; write one, or leave the option out"),
+        (["--data-dir", "  "], "its text is empty"),
+        (["--screenshot", ""], "its text is empty"),
+        (["-m", ""], "its text is empty"),
+        (["--scenario", ""], "its text is empty"),
+        (["--dtype", "int4"], "invalid choice: 'int4'"),
+        (["--device", "cuda:x"], "'cuda:x' is unknown; use auto, cpu, cuda or cuda:N"),
+        (["--threads", "0"], "'0' is no number of threads"),
+        (["--threads", "-1"], "'-1' is no number of threads"),
+        (["--threads", "two"], "'two' is no number of threads"),
         (["--data-dir", f"{__file__}/below"], "cannot be made"),
     ],
 )

@@ -314,6 +314,55 @@ def test_drafts_stay_with_their_conversations(controller: ChatController) -> Non
     assert controller.draft(controller.current_id) == "new"
 
 
+def test_drafts_are_there_after_a_restart(client: FakeEngineClient, tmp_path: Path) -> None:
+    path = tmp_path / "c.sqlite3"
+    first = ChatController(client, History.open(path))
+    first.send("A")
+    old = first.current_id
+    first.set_draft(old, "lat\ud83der")
+    first.new_conversation()
+    first.set_draft(first.current_id, "new")
+    first.close()
+    second = ChatController(FakeEngineClient(), History.open(path))
+    assert second.draft(old) == "lat?er"
+    assert second.draft(second.current_id) == "new"
+    second.send("new")
+    assert second.draft(second.current_id) == ""
+    second.new_conversation()
+    assert second.draft(second.current_id) == ""
+    second.close()
+    third = ChatController(FakeEngineClient(), History.open(path))
+    assert third.draft(third.current_id) == ""
+    assert third.draft(old) == "lat?er"
+    third.close()
+
+
+def test_a_prompt_beside_a_draft_leaves_it_in_its_conversation(controller: ChatController) -> None:
+    """One of the proposals of an empty chat is sent while something else stands in the field."""
+    controller.set_draft(controller.current_id, "my own words")
+    controller.send("a proposal")
+    assert controller.draft(controller.current_id) == "my own words"
+    controller.new_conversation()
+    assert controller.draft(controller.current_id) == ""
+
+
+def test_new_conversations_begin_with_the_system_prompt_and_old_ones_keep_theirs(
+    controller: ChatController, client: FakeEngineClient
+) -> None:
+    controller.system_prompt = "Be brief."
+    controller.send("A")
+    old = controller.current_id
+    client.say("x")
+    client.finish()
+    controller.system_prompt = "Be long."
+    controller.send("B")
+    assert said(client)[0] == ("system", "Be brief.")
+    controller.new_conversation()
+    controller.send("C")
+    assert said(client) == [("system", "Be long."), ("user", "C")]
+    assert controller.turns(old)[0].text == "A"
+
+
 def test_new_chat_twice_is_one_new_chat(controller: ChatController) -> None:
     empty = controller.current_id
     controller.send("A")

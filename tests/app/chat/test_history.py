@@ -134,6 +134,32 @@ def test_flush_writes_streaming_turns(history: History) -> None:
     assert history.turns("a")[0].text == "so far"
 
 
+def test_drafts_are_kept_changed_and_forgotten(history: History) -> None:
+    history.save_conversation(conversation("a"))
+    for text in ("l", "la", "later"):
+        history.save_draft("a", text)
+    history.save_draft("", "new")
+    history.flush()
+    assert history.drafts() == {"a": "later", "": "new"}
+    history.save_draft("a", "")
+    history.flush()
+    assert history.drafts() == {"": "new"}
+
+
+def test_a_draft_goes_with_its_conversation(path: Path) -> None:
+    first = History.open(path)
+    first.save_conversation(conversation("a"))
+    first.save_draft("a", "later")
+    first.save_draft("", "new")
+    first.delete("a")
+    first.flush()
+    assert first.drafts() == {"a": "later", "": "new"}, "it can be restored"
+    first.close()
+    second = History.open(path)
+    assert second.drafts() == {"": "new"}
+    second.close()
+
+
 def test_search_looks_at_titles_and_texts_in_any_case(history: History) -> None:
     for name in "abc":
         history.save_conversation(conversation(name))

@@ -273,7 +273,7 @@ def test_a_model_that_does_not_load_says_why_and_can_be_copied(qtbot: QtBot, des
         desk.controller.load(gguf)
     assert "mine.gguf cannot be used" in desk.text
     assert "The file is cut short." in desk.text
-    assert sorted(desk.buttons) == sorted(["Load again", *CHOICES, "Copy details"])
+    assert sorted(desk.buttons) == sorted(["Load again", *CHOICES, "Settings…", "Copy details"])
     desk.click("Copy details")
     assert QGuiApplication.clipboard().text() == "The file is cut short."
 

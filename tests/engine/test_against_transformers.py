@@ -12,27 +12,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import LlamaForCausalLM
+from transformers import PreTrainedModel
 
 from engine.engine import Engine
 from engine.events import FinishReason, RequestFinished
 from tests.fakes.reference import CLEAR, FLOAT32_TOLERANCE, assert_greedy, greedy_answer
+from tests.fakes.tiny_checkpoint import HEAD_DIM, ROPES, longrope
 from tests.fakes.tiny_model import VOCAB, chat_folder, greedy, tiny_chat_model, tiny_engine
 
 PROMPT_LENGTHS = (1, 15, 16, 17, 31, 33, 100)
 NEW_TOKENS = 12
-LLAMA3 = {
-    "rope_type": "llama3", "rope_theta": 10_000.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "biases": {"attention_bias": True, "mlp_bias": True},
     "tied": {"tie_word_embeddings": True},
     "mha": {"num_key_value_heads": 4},
     "wide-heads": {"head_dim": 24},
-    "linear-rope": {"rope_parameters": {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.0}},
-    "llama3-rope": {"rope_parameters": LLAMA3},
+    "linear-rope": {"rope_parameters": dict(ROPES["linear"])},
+    "llama3-rope": {"rope_parameters": dict(ROPES["llama3"])},
+    "yarn-rope": {"rope_parameters": dict(ROPES["yarn"])},
+    "dynamic-rope": {"rope_parameters": dict(ROPES["dynamic"])},
+    "mistral": {"family": "mistral"},
+    "qwen2": {"family": "qwen2"},
+    "qwen3": {"family": "qwen3", "tie_word_embeddings": True},
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "whole-prompts": {"max_num_batched_tokens": 1024},
@@ -45,7 +47,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Case:
-    reference: LlamaForCausalLM
+    reference: PreTrainedModel
     folder: Path
 
 
@@ -94,7 +96,7 @@ class Run:
         while self.engine.has_work:
             self.step()
 
-    def check(self, reference: LlamaForCausalLM) -> None:
+    def check(self, reference: PreTrainedModel) -> None:
         for name, prompt in self.prompts.items():
             answer = self.answers[name]
             if answer:
@@ -142,6 +144,17 @@ def test_prefix_hits_change_nothing(case: Case, block_size: int) -> None:
     shared = 70 // block_size * block_size
     assert [run.ends[name].cached_tokens for name in names] == [shared] * len(names)
     run.check(case.reference)
+
+
+@pytest.mark.parametrize(("original", "count"), [(256, 12), (64, 60)], ids=["short factors", "long factors"])
+def test_longrope_goes_by_the_planned_context(tmp_path: Path, original: int, count: int) -> None:
+    """Planned are 256 tokens. transformers changes over at the original context, so prompts begin beyond it."""
+    rope = longrope(HEAD_DIM, original_max_position_embeddings=original)
+    reference = tiny_chat_model(rope_parameters=rope)
+    run = Run(tiny_engine(chat_folder(reference, tmp_path / "tiny"), max_num_batched_tokens=24, max_num_seqs=8))
+    run.submit([[prompt[0]] * 64 + prompt for prompt in make_prompts(8)], count=count)
+    run.to_the_end()
+    run.check(reference)
 
 
 def test_preemption_changes_nothing(run: Run, plain: Case) -> None:

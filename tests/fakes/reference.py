@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from transformers import LlamaForCausalLM
+from transformers import PreTrainedModel
 
 FLOAT32_TOLERANCE = 1e-5  # torch.testing's absolute tolerance for float32
 CLEAR = 10  # a token may lie this many tolerances below the top; a wider gap between the best two is clear
 
 
 @torch.inference_mode()
-def answer_logits(model: LlamaForCausalLM, prompt: Sequence[int], answer: Sequence[int]) -> Tensor:
+def answer_logits(model: PreTrainedModel, prompt: Sequence[int], answer: Sequence[int]) -> Tensor:
     """What the model scores where each token of the answer stands, in float32: (answer, vocab)."""
     token_ids = torch.tensor([[*prompt, *answer[:-1]]])
     logits: Tensor = model(token_ids, use_cache=False).logits[0]
@@ -19,7 +19,7 @@ def answer_logits(model: LlamaForCausalLM, prompt: Sequence[int], answer: Sequen
 
 
 @torch.inference_mode()
-def greedy_answer(model: LlamaForCausalLM, prompt: Sequence[int], count: int) -> tuple[list[int], list[float]]:
+def greedy_answer(model: PreTrainedModel, prompt: Sequence[int], count: int) -> tuple[list[int], list[float]]:
     """The model's own most likely tokens, every prefix computed anew, and the gap between the best two each time."""
     tokens, gaps = list(prompt), []
     for _ in range(count):
@@ -36,7 +36,7 @@ def shortfalls(logits: Tensor, answer: Sequence[int]) -> Tensor:
 
 
 def assert_greedy(
-    model: LlamaForCausalLM, prompt: Sequence[int], answer: Sequence[int], *, tolerance: float = FLOAT32_TOLERANCE
+    model: PreTrainedModel, prompt: Sequence[int], answer: Sequence[int], *, tolerance: float = FLOAT32_TOLERANCE
 ) -> None:
     """Teacher forcing: on its own prefix, each token is the most likely one, or as good as that."""
     below = shortfalls(answer_logits(model, prompt, answer), answer)

@@ -1,5 +1,6 @@
 """Tiny random models as transformers saves them, and the same weights as a GGUF file by the gguf library."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def save_gguf(
     kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
     extra: dict[str, Any] | None = None,
     tensors: dict[str, np.ndarray] | None = None,
+    quantize: Callable[[np.ndarray, gguf.GGMLQuantizationType], np.ndarray] = gguf.quants.quantize,
 ) -> Path:
     """The model as llama.cpp's converter lays it out: two-dimensional weights as `kind`, the rest as float32.
 
@@ -44,6 +46,7 @@ def save_gguf(
         extra: metadata that replaces or adds to the usual, "{arch}" standing for the architecture; None leaves a key
             out.
         tensors: more tensors.
+        quantize: makes bytes (rows, bytes of a row) of a weight; the library's own cannot write every kind.
     """
     architecture = ARCHITECTURES[model.config.model_type]
     writer = gguf.GGUFWriter(path, architecture)
@@ -56,7 +59,7 @@ def save_gguf(
             continue
         data = _interleaved(name, parameter, model.config).numpy()
         stored = kind if data.ndim == 2 else gguf.GGMLQuantizationType.F32
-        writer.add_tensor(_gguf_name(names, name), gguf.quants.quantize(data, stored), raw_dtype=stored)
+        writer.add_tensor(_gguf_name(names, name), quantize(data, stored), raw_dtype=stored)
     for name, data in (tensors or {}).items():
         writer.add_tensor(name, data)
     writer.write_header_to_file()

@@ -3,14 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from transformers import LlamaForCausalLM
+from transformers import PreTrainedModel
 
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.gguf_file import read_header
 from engine.requests import Request, SamplingParams
 from engine.text.gguf_tokenizer import parts_from_header
-from tests.fakes.tiny_llama import save_folder, save_gguf, tiny_llama
+from tests.fakes.tiny_checkpoint import tiny_checkpoint
+from tests.fakes.tiny_llama import save_folder, save_gguf
 from tests.fakes.tiny_tokenizer import byte_level_fields, save_fields
 
 VOCAB = 320
@@ -20,18 +21,18 @@ TEMPLATE = (
 )
 
 
-def tiny_chat_model(**changes: Any) -> LlamaForCausalLM:
-    """A tiny Llama for the tokenizer of 320 tokens."""
-    return tiny_llama(**({"vocab_size": VOCAB, "bos_token_id": 0, "eos_token_id": 1} | changes))
+def tiny_chat_model(family: str = "llama", **changes: Any) -> Any:
+    """A tiny model for the tokenizer of 320 tokens."""
+    return tiny_checkpoint(family, **({"vocab_size": VOCAB, "bos_token_id": 0, "eos_token_id": 1} | changes))
 
 
-def chat_gguf(model: LlamaForCausalLM, path: Path, *, extra: dict[str, Any] | None = None) -> Path:
+def chat_gguf(model: PreTrainedModel, path: Path, *, extra: dict[str, Any] | None = None) -> Path:
     """One file with weights, tokenizer and chat template."""
     fields = byte_level_fields(chat_template=TEMPLATE)
     return save_gguf(model, path, extra=fields | (extra or {}))
 
 
-def chat_folder(model: LlamaForCausalLM, folder: Path) -> Path:
+def chat_folder(model: PreTrainedModel, folder: Path) -> Path:
     """The same as a folder, for what GGUF has no field for."""
     save_folder(model, folder)
     header = read_header(save_fields(folder / "fields.gguf", byte_level_fields()))

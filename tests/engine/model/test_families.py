@@ -5,11 +5,14 @@ have.
 """
 
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import gguf
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -18,7 +21,9 @@ from transformers import AutoModelForCausalLM
 
 from engine.architecture import ModelArchitecture
 from engine.model.decoder import load_decoder
+from engine.weights.names import hugging_face_name
 from engine.weights.source import open_weights
+from tests.fakes.gguf_blocks import random_blocks
 from tests.fakes.tiny_checkpoint import FAMILIES, HEAD_DIM, ROPES, longrope, tiny_checkpoint
 from tests.fakes.tiny_llama import save_folder, save_gguf
 
@@ -128,6 +133,66 @@ def rope_factors(model: Any) -> dict[str, Any]:
     module = model.model.rotary_emb
     plain, _ = module.compute_default_rope_parameters(model.config)
     return {"rope_freqs.weight": (plain / module.inv_freq).numpy()}
+
+
+ROPE_FIELDS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "linear": lambda rope: {"type": "linear", "factor": rope["factor"]},
+    "yarn": lambda rope: {"type": "yarn", "factor": rope["factor"], "original_context_length": 64},
+    "yarn with limits": lambda rope: {
+        "type": "yarn", "factor": rope["factor"], "original_context_length": 64,
+        "yarn_beta_fast": rope["beta_fast"], "yarn_beta_slow": rope["beta_slow"],
+    },
+    "yarn with attention": lambda rope: {
+        "type": "yarn", "factor": rope["factor"], "original_context_length": 64,
+        "yarn_attn_factor": rope["attention_factor"],
+    },
+    "longrope": lambda _: {"type": "longrope", "original_context_length": 64, "attn_factor": LONGROPE_MAGNITUDE},
+}  # fmt: skip
+GGUF_ROPES: dict[str, dict[str, Any]] = {
+    "linear": dict(ROPES["linear"]),
+    "yarn": dict(ROPES["yarn"]),
+    "yarn with limits": ROPES["yarn"] | {"beta_fast": 8.0, "beta_slow": 0.5},
+    "yarn with attention": ROPES["yarn"] | {"attention_factor": 1.5},
+    "longrope": longrope(HEAD_DIM),
+}
+LONGROPE_MAGNITUDE = (1 + math.log(4) / math.log(64)) ** 0.5
+
+
+@pytest.mark.parametrize("name", GGUF_ROPES)
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_logits_of_a_gguf_with_scaling_are_transformers(family: str, name: str, tmp_path: Path) -> None:
+    """The converter writes what config.json says: numbers as keys, the lists of longrope as tensors."""
+    rope = GGUF_ROPES[name]
+    model = tiny_checkpoint(family, rope_parameters=dict(rope))
+    fields = {f"{{arch}}.rope.scaling.{key}": value for key, value in ROPE_FIELDS[name](rope).items()}
+    lists = {f"rope_factors_{which}.weight": rope.get(f"{which}_factor") for which in ("long", "short")}
+    tensors = {key: np.array(values, np.float32) for key, values in lists.items() if values is not None}
+    path = save_gguf(model, tmp_path / "tiny.gguf", extra=fields, tensors=tensors)
+    assert_logits(path, model)
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q5_K", "Q6_K", "Q5_0", "Q5_1", "BF16"])
+def test_logits_of_quantised_weights_are_transformers(kind: str, tmp_path: Path) -> None:
+    """Random blocks, decoded by the gguf library for the reference; Qwen2's rows keep their order."""
+    model = tiny_checkpoint("qwen2", hidden_size=256, intermediate_size=256, num_attention_heads=4)
+    stored = gguf.GGMLQuantizationType[kind]
+    path = save_gguf(model, tmp_path / "tiny.gguf", kind=stored, quantize=random_rows)
+    weights = {
+        hugging_face_name(tensor.name): torch.tensor(gguf.quants.dequantize(tensor.data, tensor.tensor_type))
+        for tensor in gguf.GGUFReader(path).tensors
+    }
+    model.load_state_dict({name: weights[name] for name in model.state_dict()})
+    assert_logits(path, model)
+
+
+def random_rows(data: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
+    """What the library can quantise is quantised; of other kinds, rows of random blocks."""
+    try:
+        return gguf.quants.quantize(data, kind)
+    except NotImplementedError:
+        block_size, _ = gguf.GGML_QUANT_SIZES[kind]
+        blocks = random_blocks(kind.name, data.size // block_size, seed=data.size, scale=2e-4)
+        return blocks.reshape(data.shape[0], -1)
 
 
 def edit_config(folder: Path, *, drop: tuple[str, ...] = (), **changes: Any) -> Path:

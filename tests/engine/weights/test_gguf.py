@@ -12,7 +12,8 @@ from engine.architecture import RopeScaling
 from engine.errors import ModelError
 from engine.weights.names import gguf_name, hugging_face_name
 from tests.engine.weights.conftest import OpenSource
-from tests.fakes.tiny_llama import save_gguf, tiny_llama
+from tests.fakes.tiny_checkpoint import tiny_checkpoint
+from tests.fakes.tiny_llama import head_dim_of, save_gguf, tiny_llama
 
 Kind = gguf.GGMLQuantizationType
 BIASED = {"attention_bias": True, "mlp_bias": True}
@@ -51,7 +52,7 @@ def test_round_trip(open_source: OpenSource, tmp_path: Path, changes: dict[str, 
     source.close()
 
 
-@pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q4_1, Kind.Q8_0, Kind.F16])
+@pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q8_0, Kind.F16, Kind.BF16])
 def test_quantised_round_trip(open_source: OpenSource, tmp_path: Path, kind: gguf.GGMLQuantizationType) -> None:
     """What the library quantised comes back as the library dequantises it, rows of q and k in their old order."""
     model = tiny_llama()
@@ -91,6 +92,59 @@ def test_names_go_both_ways() -> None:
     assert [hugging_face_name(gguf_name(name) or "") for name in names] == names
     assert gguf_name("model.layers.0.self_attn.rotary_emb.inv_freq") is None
     assert hugging_face_name("rope_freqs.weight") is None
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        pytest.param("qwen2", {}, id="qwen2"),
+        pytest.param("qwen2", {"tie_word_embeddings": True}, id="qwen2 tied"),
+        pytest.param("qwen3", {}, id="qwen3"),
+        pytest.param("qwen3", {"head_dim": 8, "attention_bias": True}, id="qwen3, biases and narrow heads"),
+        pytest.param("mistral", {"sliding_window": 8}, id="mistral"),
+    ],
+)
+def test_other_families_round_trip(
+    open_source: OpenSource, tmp_path: Path, family: str, changes: dict[str, Any]
+) -> None:
+    """Only Llama's q and k change their order in ggml, and Mistral goes as Llama."""
+    model = tiny_checkpoint(family, **changes)
+    source = open_source(save_gguf(model, tmp_path / "tiny.gguf"))
+    expected = model.state_dict()
+    if model.config.tie_word_embeddings:
+        del expected["lm_head.weight"]
+    assert set(source.tensor_names()) == set(expected)
+    for name, tensor in expected.items():
+        assert torch.equal(source.tensor(name, torch.float32), tensor), name
+    assert source.architecture.family == ("llama" if family == "mistral" else family)
+    assert source.architecture.head_dim == head_dim_of(model.config)
+    assert source.architecture.qk_norm == (family == "qwen3")
+    assert source.architecture.layer_windows == ()
+    assert source.architecture.num_parameters == model.num_parameters()
+
+
+def test_names_lose_the_quantisation_at_their_end(open_source: OpenSource, tmp_path: Path) -> None:
+    for stem in ("My-Model-7B.Q8_0", "My-Model-7B-q8_0", "My-Model-7B_Q8_0"):
+        source = open_source(save_gguf(tiny_llama(), tmp_path / f"{stem}.gguf", kind=Kind.Q8_0))
+        assert source.architecture.name == "My-Model-7B"
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        ({}, ()),
+        ({"attention.sliding_window": 0}, ()),
+        ({"attention.sliding_window": 8}, (8, 8)),
+        ({"attention.sliding_window": 8, "attention.sliding_window_pattern": [True, False]}, (8, None)),
+    ],
+)
+def test_windows(
+    open_source: OpenSource, tmp_path: Path, extra: dict[str, Any], expected: tuple[int | None, ...]
+) -> None:
+    fields = {f"{{arch}}.{key}": value for key, value in extra.items()}
+    for family in ("mistral", "qwen3"):
+        source = open_source(save_gguf(tiny_checkpoint(family), tmp_path / f"{family}.gguf", extra=fields))
+        assert source.architecture.layer_windows == expected
 
 
 def test_every_end_token_is_found(open_source: OpenSource, tmp_path: Path) -> None:

@@ -11,21 +11,9 @@ from engine.errors import ModelError
 from engine.gguf_file import TENSOR_KINDS
 from engine.weights.gguf_layout import READABLE_KINDS
 from engine.weights.quantize import SLICE_ELEMENTS, SUPPORTED_KINDS, dequantize
+from tests.fakes.gguf_blocks import KINDS, random_blocks
 
 QUANTIZED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"]
-KINDS = {kind.name: kind for kind in TENSOR_KINDS.values()}
-# Where each block keeps its float16 fields; any other byte may be anything.
-HALVES = {"Q4_1": (0, 4), "Q5_1": (0, 4), "Q4_K": (0, 4), "Q5_K": (0, 4), "Q6_K": (208, 210)}
-
-
-def random_blocks(name: str, num_blocks: int, seed: int) -> np.ndarray:
-    """Random bytes whose float16 fields are finite."""
-    generator = np.random.default_rng(seed)
-    blocks = generator.integers(0, 256, (num_blocks, KINDS[name].block_bytes), dtype=np.uint8)
-    start, stop = HALVES.get(name, (0, 2))
-    halves = generator.normal(0, 0.05, (num_blocks, (stop - start) // 2)).astype(np.float16)
-    blocks[:, start:stop] = halves.view(np.uint8)
-    return blocks
 
 
 @pytest.mark.parametrize("name", QUANTIZED)

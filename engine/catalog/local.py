@@ -1,6 +1,6 @@
 """Which models are on this machine: the starter, the Hugging Face cache, and a folder for GGUF files.
 
-It reads names, sizes and headers, never tensors; whether a file can really be loaded is told by loading it.
+It reads names, sizes and headers, never tensors, and lists what these say can be loaded.
 """
 
 import os
@@ -11,11 +11,12 @@ from pathlib import Path
 
 from engine.catalog.starter import STARTER, starter_path
 from engine.errors import ModelError, UnknownModelError
-from engine.gguf_file import read_header
+from engine.gguf_file import skim_header
 from engine.model_names import display_name
-from engine.weights.config_json import architecture_from_folder
-
-GGUF_MAGIC = b"GGUF"
+from engine.text.folder_tokenizer import tokenizer_path
+from engine.text.gguf_tokenizer import check_fields
+from engine.weights.folder_layout import check_folder
+from engine.weights.gguf_layout import check_layout
 
 
 class ModelSource(Enum):
@@ -90,15 +91,18 @@ def resolve(name_or_path: str, folders: ModelFolders) -> Path:
 
 
 def check_header(path: Path) -> None:
-    """Refuse what is plainly no model, in some hundredths of a second and without torch.
+    """Refuse what cannot be loaded, in some hundredths of a second and without torch.
 
     Raises:
-        ModelError: a foreign or damaged file, or a folder without a model that can be computed.
+        ModelError: a foreign or damaged file, or a model or tokenizer that cannot be computed.
     """
     if path.is_dir():
-        architecture_from_folder(path)
+        check_folder(path)
+        tokenizer_path(path)
     else:
-        read_header(path)
+        header = skim_header(path)
+        check_layout(header)
+        check_fields(header)
 
 
 class StarterMissingError(ModelError):
@@ -113,7 +117,7 @@ class StarterMissingError(ModelError):
 def _hf_models(hub: Path) -> Iterator[LocalModel]:
     for repository in sorted(hub.glob("models--*")):
         snapshot = _snapshot(repository)
-        if snapshot is not None and _is_model_folder(snapshot):
+        if snapshot is not None and _is_loadable(snapshot):
             yield LocalModel(display_name(snapshot), snapshot, ModelSource.HF_CACHE, _weights_bytes(snapshot))
 
 
@@ -132,18 +136,15 @@ def _snapshot(repository: Path) -> Path | None:
 
 def _own_models(folder: Path) -> Iterator[LocalModel]:
     for path in sorted(folder.glob("*")):
-        if path.is_file() and path.suffix == ".gguf" and _starts_with(path, GGUF_MAGIC):
+        if path.is_file() and path.suffix == ".gguf" and _is_loadable(path):
             yield LocalModel(path.stem, path, ModelSource.MODELS_FOLDER, path.stat().st_size)
-        elif path.is_dir() and _is_model_folder(path):
+        elif path.is_dir() and _is_loadable(path):
             yield LocalModel(path.name, path, ModelSource.MODELS_FOLDER, _weights_bytes(path))
 
 
-def _is_model_folder(folder: Path) -> bool:
-    """Whether it holds complete safetensors of a family that can be computed."""
-    if not any(folder.glob("*.safetensors")):
-        return False
+def _is_loadable(path: Path) -> bool:
     try:
-        architecture_from_folder(folder)
+        check_header(path)
     except ModelError:
         return False
     return True
@@ -151,11 +152,3 @@ def _is_model_folder(folder: Path) -> bool:
 
 def _weights_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-
-
-def _starts_with(path: Path, magic: bytes) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(magic)) == magic
-    except OSError:
-        return False

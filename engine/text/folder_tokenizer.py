@@ -32,13 +32,23 @@ def parts_from_folder(folder: Path) -> TokenizerParts:
     )
 
 
-def _backend(folder: Path) -> tokenizers.Tokenizer:
+def tokenizer_path(folder: Path) -> Path:
+    """The file that a folder's tokenizer is read from.
+
+    Raises:
+        ModelError: there is none.
+    """
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise ModelError(
             f"The folder {folder} has no tokenizer.json, so text cannot be turned into tokens. "
             "Download the model again, or choose it as GGUF."
         )
+    return path
+
+
+def _backend(folder: Path) -> tokenizers.Tokenizer:
+    path = tokenizer_path(folder)
     try:
         backend = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:

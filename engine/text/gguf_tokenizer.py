@@ -18,6 +18,7 @@ from engine.text.pre_tokenizers import pre_tokenization
 # Token types of GGUF (enum llama_token_type).
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
 _SPACE = "▁"
+_LISTS = {"gpt2": ("tokens", "merges"), "llama": ("tokens", "scores")}
 
 
 def parts_from_header(header: GGUFHeader) -> TokenizerParts:
@@ -26,17 +27,12 @@ def parts_from_header(header: GGUFHeader) -> TokenizerParts:
     Raises:
         ModelError: a field is missing or of a kind that is not known.
     """
+    check_fields(header)
     metadata = header.metadata
-    kind = _field(header, "model")
-    if kind == "gpt2":
+    if _field(header, "model") == "gpt2":
         backend, adds_bos = _byte_level(header)
-    elif kind == "llama":
-        backend, adds_bos = _sentence_piece(header), True
     else:
-        raise ModelError(
-            f"{header.path} has a tokenizer of the kind {kind!r}; byte-level BPE ('gpt2') and SentencePiece ('llama') "
-            "can be read. Choose another model."
-        )
+        backend, adds_bos = _sentence_piece(header), True
     _add_special_tokens(backend, metadata)
     return TokenizerParts(
         name=header.path.stem,
@@ -46,6 +42,24 @@ def parts_from_header(header: GGUFHeader) -> TokenizerParts:
         adds_bos=bool(metadata.get("tokenizer.ggml.add_bos_token", adds_bos)),
         chat_template=metadata.get("tokenizer.chat_template"),
     )
+
+
+def check_fields(header: GGUFHeader) -> None:
+    """Whether a tokenizer of a known kind is described; what stands in its lists does not matter here.
+
+    Raises:
+        ModelError: a field is missing or of a kind that is not known.
+    """
+    kind = _field(header, "model")
+    if kind not in _LISTS:
+        raise ModelError(
+            f"{header.path} has a tokenizer of the kind {kind!r}; byte-level BPE ('gpt2') and SentencePiece ('llama') "
+            "can be read. Choose another model."
+        )
+    for name in _LISTS[kind]:
+        _field(header, name)
+    if kind == "gpt2":
+        pre_tokenization(header.metadata.get("tokenizer.ggml.pre", "default"))
 
 
 def _field(header: GGUFHeader, name: str) -> Any:

@@ -40,9 +40,11 @@ def architecture_from_folder(folder: Path) -> ModelArchitecture:
     """
     path = folder / "config.json"
     if not path.is_file():
+        inside = min(folder.glob("*.gguf"), default=None)
+        advice = f"choose the file {inside.name} in it" if inside is not None else "choose a GGUF file"
         raise ModelError(
-            f"The folder {folder} has no config.json, so it holds no model. "
-            "Choose a folder with config.json and *.safetensors, or a GGUF file."
+            f"The folder {folder} has no config.json, so it is no model by itself. "
+            f"Choose a folder with config.json and *.safetensors, or {advice}."
         )
     generation_path = folder / "generation_config.json"
     generation = read_json(generation_path) if generation_path.is_file() else {}

@@ -10,7 +10,7 @@ import pytest
 from PySide6.QtGui import QColor, QImage
 
 from engine.errors import EngineError
-from tests.fakes.model_file import EMPTY_GGUF
+from tests.fakes.model_file import EMPTY_GGUF, model_bytes
 
 ROOT = Path(__file__).parents[2]
 READ_ONLY_FOLDER = Path("/proc/sys/kernel")  # a folder in which nobody, root included, can make a file
@@ -92,7 +92,8 @@ def test_what_is_no_model_is_refused_before_a_window_opens(tmp_path: Path, kind:
 
 
 def test_a_screenshot_of_a_model_that_does_not_load_says_so(tmp_path: Path, model: Path) -> None:
-    """Its header is in order, what follows is missing: that is wrong input, too."""
+    """Its header is in order, its vocabulary contradicts itself: that is wrong input, too."""
+    model.write_bytes(model_bytes({"tokenizer.ggml.merges": ["x y"]}))
     picture = tmp_path / "window.png"
     done = start(tmp_path, "--data-dir", str(tmp_path), "-m", str(model), "--screenshot", str(picture), fake=False)
     assert done.returncode == 2

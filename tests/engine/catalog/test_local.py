@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from engine.catalog.local import (
     ModelFolders,
@@ -21,6 +23,14 @@ from tests.fakes.model_file import EMPTY_GGUF
 LLAMA = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 32, "hidden_size": 8,
     "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+    "tie_word_embeddings": True,
+}  # fmt: skip
+SIZES: dict[str, tuple[int, ...]] = {
+    "model.embed_tokens": (32, 8), "model.norm": (8,), "model.layers.0.input_layernorm": (8,),
+    "model.layers.0.post_attention_layernorm": (8,), "model.layers.0.self_attn.q_proj": (8, 8),
+    "model.layers.0.self_attn.k_proj": (4, 8), "model.layers.0.self_attn.v_proj": (4, 8),
+    "model.layers.0.self_attn.o_proj": (8, 8), "model.layers.0.mlp.gate_proj": (16, 8),
+    "model.layers.0.mlp.up_proj": (16, 8), "model.layers.0.mlp.down_proj": (8, 16),
 }  # fmt: skip
 
 
@@ -29,14 +39,16 @@ def folders(tmp_path: Path) -> ModelFolders:
     return ModelFolders(cache=tmp_path / "cache", models=tmp_path / "models", hf_hub=tmp_path / "hub")
 
 
-def make_model_folder(folder: Path, config: dict[str, object] | None = None, size_bytes: int = 10) -> Path:
+def make_model_folder(folder: Path, config: dict[str, object] | None = None) -> Path:
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config or LLAMA))
-    (folder / "model.safetensors").write_bytes(b"\0" * size_bytes)
+    (folder / "tokenizer.json").write_text("{}")
+    weights = {f"{name}.weight": np.zeros(shape, np.float16) for name, shape in SIZES.items()}
+    save_file(weights, folder / "model.safetensors")
     return folder
 
 
-def make_gguf(path: Path, data: bytes = b"GGUF....") -> Path:
+def make_gguf(path: Path, data: bytes = EMPTY_GGUF) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return path
@@ -63,7 +75,7 @@ def test_nothing_is_found_where_nothing_is(folders: ModelFolders) -> None:
 def test_all_places_are_searched_and_the_starter_comes_first(folders: ModelFolders) -> None:
     starter = make_starter(folders)
     make_gguf(folders.models / "Zeta.gguf")
-    folder = make_model_folder(folders.models / "alpha", size_bytes=12)
+    folder = make_model_folder(folders.models / "alpha")
     snapshot = make_model_folder(folders.hf_hub / "models--org--Mid--dle" / "snapshots" / "abc")
     found = list_models(folders)
     assert [(model.name, model.path) for model in found] == [
@@ -75,7 +87,7 @@ def test_all_places_are_searched_and_the_starter_comes_first(folders: ModelFolde
     assert [model.source for model in found][1:] == [
         ModelSource.MODELS_FOLDER, ModelSource.HF_CACHE, ModelSource.MODELS_FOLDER,
     ]  # fmt: skip
-    assert found[1].size_bytes == 12
+    assert found[1].size_bytes == (folder / "model.safetensors").stat().st_size
 
 
 def test_what_cannot_be_loaded_is_left_out(folders: ModelFolders) -> None:
@@ -143,7 +155,7 @@ def test_the_hub_cache_is_where_its_library_puts_it(monkeypatch: pytest.MonkeyPa
     assert hf_hub_folder() == tmp_path
 
 
-def test_a_header_tells_what_is_plainly_no_model(tmp_path: Path) -> None:
+def test_a_header_tells_what_cannot_be_loaded(tmp_path: Path) -> None:
     for name, data in (("foreign.gguf", b"a letter"), ("cut.gguf", EMPTY_GGUF[:-1]), ("empty.gguf", b"")):
         with pytest.raises(ModelError, match=name):
             check_header(make_gguf(tmp_path / name, data))

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
@@ -60,6 +60,8 @@ def test_starter_conversations_are_those_of_transformers(
 def test_any_ordinary_conversation_is_that_of_transformers(
     starter_tokenizer: Tokenizer, starter_reference: PreTrainedTokenizerBase, contents: list[str]
 ) -> None:
+    # A control token's name is read as the token by transformers, and as text by us; it has a test of its own.
+    assume(not any(name in content for name in starter_tokenizer.control_tokens for content in contents))
     turns = [{"role": ("user", "assistant")[at % 2], "content": content} for at, content in enumerate(contents)]
     expected = starter_reference.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
     ours = [Message(turn["role"], turn["content"]) for turn in turns]

@@ -156,6 +156,21 @@ def test_a_share_of_our_own_counts_our_weights() -> None:
     assert taken.own_room_bytes == int(0.1 * 16 * GIB) - taken.allocated_bytes - taken.activation_bytes
 
 
+@pytest.mark.parametrize("gib", [(14, 15, 16), (14, 9, 8)], ids=["others-give-back", "others-take"])
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_3_memory_that_moves_while_it_is_measured_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, device: str, gib: tuple[int, ...]
+) -> None:
+    readings = iter(gib)
+    monkeypatch.setattr(target, "cpu_available_bytes", lambda: next(readings) * GIB)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (next(readings) * GIB, 24 * GIB))
+    place = replace(CPU, device=torch.device(device))
+    config = EngineConfig(max_num_seqs=256)
+    blocks = [plan_cache(config, SMOLLM2, place).usable_blocks for _ in gib]
+    assert blocks == sorted(blocks, reverse=gib[-1] < gib[0])
+    assert 0 < min(blocks) < max(blocks)
+
+
 @pytest.mark.parametrize(("card_gib", "margin_mib"), [(4, 256), (16, 512), (80, 1024)])
 def test_a_card_keeps_a_margin_for_others(monkeypatch: pytest.MonkeyPatch, card_gib: int, margin_mib: int) -> None:
     total = card_gib * GIB

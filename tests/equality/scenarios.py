@@ -14,18 +14,25 @@ from tests.fakes.tiny_model import VOCAB, tiny_engine
 
 @dataclass(frozen=True)
 class Size:
-    """How much is computed: lengths of prompts (some around the block size of 16), and of answers.
+    """How much is computed: lengths of prompts (some around the block size of 16), places to cut one that is found
+    in the cache, and the length of answers.
 
     Every text is drawn from a seed; even seeds are scheduled with prompts first.
     """
 
     prompt_tokens: tuple[int, ...]
+    cuts: tuple[int, ...]
     answer_tokens: int
     seeds: tuple[int, ...]
 
 
-QUICK = Size(prompt_tokens=(1, 16, 17, 45), answer_tokens=6, seeds=(1,))
-WHOLE = Size(prompt_tokens=(1, 2, 15, 16, 17, 31, 33, 48, 70, 100), answer_tokens=20, seeds=(1, 2, 3, 4))
+QUICK = Size(prompt_tokens=(1, 16, 17, 45), cuts=(15, 16, 33, 70), answer_tokens=6, seeds=(1,))
+WHOLE = Size(
+    prompt_tokens=(1, 2, 15, 16, 17, 31, 33, 48, 70, 100),
+    cuts=(*range(1, 70, 4), 70),
+    answer_tokens=20,
+    seeds=(1, 2, 3, 4),
+)
 
 
 class Stage:
@@ -81,7 +88,7 @@ def prefix_hit(stage: Stage) -> tuple[Session, bool]:
     head, tail = stage.prompt(70), stage.prompt(20)
     session.submit([head], count)
     session.run()
-    names = session.submit([head[:cut] + tail for cut in (15, 16, 33, 70)], count)
+    names = session.submit([head[:cut] + tail for cut in stage.size.cuts], count)
     session.run()
     names += session.submit([head, head], count)
     session.run()

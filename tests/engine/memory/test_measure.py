@@ -29,6 +29,18 @@ def test_the_total_is_the_machines() -> None:
     assert measure.system_total_bytes() == psutil.virtual_memory().total
 
 
+def test_the_kernels_file_caches_count_as_available(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Memory that all share: MemFree alone would count what the kernel gives back at once as used."""
+    text = "MemTotal: 16777216 kB\nMemFree: 524288 kB\nMemAvailable: 12582912 kB\nCached: 12058624 kB\n"
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(text)
+    monkeypatch.setattr(measure, "Path", lambda path: meminfo if path == "/proc/meminfo" else Path(path))
+    monkeypatch.setattr(measure, "_CGROUP_LIMITS", ())
+    assert measure.system_total_bytes() == 16 * GIB
+    assert measure.cpu_available_bytes() == 12 * GIB
+    assert measure.cpu_margin_bytes(measure.cpu_available_bytes()) == 9 * GIB, "and never is all of it taken"
+
+
 @pytest.fixture
 def groups(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Groups:
     """Control group files of (limit, usage), on a machine with 8 GiB available."""

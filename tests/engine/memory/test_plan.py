@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from engine.errors import UsageError
 from engine.memory.advice import FreeMemory, SetBlockSize, SetKvBytes, SetMargin, SetOwnLimit
 from engine.memory.plan import LimitedBy, MemoryPlan, MemorySnapshot, PlanRefusedError, plan
+from engine.memory.report import format_plan, format_refusal
 
 MIB = 1 << 20
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "memory_plan.json").read_text(encoding="utf-8"))
@@ -367,11 +368,43 @@ class TestReports:
         second = plan(replace(CARD, free_bytes=CARD.free_bytes - taken))
         assert 0 < second.usable_blocks < plan(CARD).usable_blocks
 
+    @given(snapshots(own_limit=False, kv_size=False), st.integers(1, 8))
+    def test_2_a_second_engine_gets_what_the_first_one_leaves(self, card: MemorySnapshot, slots: int) -> None:
+        """Whoever takes its share of the whole instead of what is free gives the second one nothing."""
+        first = replace(card, max_num_seqs=slots)
+        left = replace(card, free_bytes=max(card.free_bytes - blocks_or_none(first) * card.block_bytes, 0))
+        shortest = ceil_div(min(512, card.max_model_len_tokens), card.block_size_tokens) + 1
+        assert (blocks_or_none(left) > 0) == (most_blocks(left) >= shortest)
+
     def test_3_memory_that_came_back_while_measuring_is_welcome(self) -> None:
         assert plan(replace(CARD, free_bytes=CARD.free_bytes + 4_096 * MIB)).usable_blocks > plan(CARD).usable_blocks
 
     def test_4_a_card_three_quarters_free_is_enough(self) -> None:
-        assert plan(replace(CARD, free_bytes=9_000 * MIB, allocated_bytes=2_288 * MIB)).usable_blocks > 0
+        card = replace(CARD, free_bytes=9_000 * MIB, allocated_bytes=2_288 * MIB, peak_bytes=2_544 * MIB)
+        assert plan(card).tokens > card.max_model_len_tokens
+        rows = format_plan(plan(card)).splitlines()
+        assert "- held, by every process       3,288.0" in rows, "and it says how much is not free"
+
+    @given(snapshots(kv_size=False), st.integers(1, 2**40))
+    def test_6_a_step_that_takes_more_gets_fewer_blocks(self, snapshot: MemorySnapshot, more_bytes: int) -> None:
+        """Logits of all slots, and graphs: what is not counted before the cache is allocated is missing after it."""
+        greedy = replace(snapshot, peak_bytes=max(snapshot.peak_bytes, snapshot.allocated_bytes) + more_bytes)
+        assert blocks_or_none(greedy) <= blocks_or_none(snapshot)
+        captured = replace(snapshot, graphs_bytes=snapshot.graphs_bytes + more_bytes)
+        assert blocks_or_none(captured) <= blocks_or_none(snapshot)
+
+    @given(snapshots())
+    def test_11_a_refusal_carries_its_numbers(self, snapshot: MemorySnapshot) -> None:
+        assume(blocks_or_none(snapshot) == 0)
+        refusal = refusal_of(snapshot)
+        assert refusal.shortfall_bytes > 0
+        assert refusal.snapshot == snapshot
+        said = refusal.to_json()
+        assert said["limited_by"] in ("device", "own_limit", "kv_size")
+        assert said["shortfall_bytes"] == refusal.shortfall_bytes
+        waterfall = format_refusal(refusal)
+        assert "- held, by every process" in waterfall
+        assert waterfall.endswith(str(refusal))
 
     def test_17_a_peak_below_what_is_allocated_counts_as_no_activations(self) -> None:
         plain = replace(CARD, allocated_bytes=1_400 * MIB, peak_bytes=1_144 * MIB)

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from engine.architecture import ModelArchitecture, RopeScaling
 
+_SLICE_POSITIONS = 4096  # made at once: float64 tables of a long context would take hundreds of megabytes
+
 
 def inverse_frequencies(architecture: ModelArchitecture, context_tokens: int) -> Tensor:
     """Angular step per position of each pair of channels: float64 (head_dim / 2,).
@@ -95,12 +97,16 @@ class Rotary:
     def __init__(
         self, architecture: ModelArchitecture, max_positions: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        positions = torch.arange(max_positions, dtype=torch.float64)
-        angles = torch.outer(positions, inverse_frequencies(architecture, max_positions))
+        frequencies = inverse_frequencies(architecture, max_positions)
         magnitude = architecture.rope_scaling.attention_factor
-        cos, sin = angles.cos() * magnitude, angles.sin() * magnitude
-        self._cos = torch.cat((cos, cos), dim=-1).to(device=device, dtype=dtype)
-        self._sin = torch.cat((-sin, sin), dim=-1).to(device=device, dtype=dtype)
+        self._cos = torch.empty(max_positions, architecture.head_dim, dtype=dtype, device=device)
+        self._sin = torch.empty_like(self._cos)
+        for start in range(0, max_positions, _SLICE_POSITIONS):
+            rows = slice(start, min(start + _SLICE_POSITIONS, max_positions))
+            angles = torch.outer(torch.arange(rows.start, rows.stop, dtype=torch.float64), frequencies)
+            cos, sin = angles.cos() * magnitude, angles.sin() * magnitude
+            self._cos[rows] = torch.cat((cos, cos), dim=-1)
+            self._sin[rows] = torch.cat((-sin, sin), dim=-1)
 
     def tables(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and signed sine, each (tokens, 1, head_dim), for positions (tokens,)."""

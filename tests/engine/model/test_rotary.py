@@ -175,3 +175,17 @@ def test_tables_have_the_dtype_of_the_model() -> None:
     cos, sin = rotary.tables(torch.tensor([3, 0]))
     assert cos.dtype is sin.dtype is torch.bfloat16
     assert cos.shape == sin.shape == (2, 1, 64)
+
+
+def test_tables_made_in_slices_have_no_seam() -> None:
+    """Against angles of single positions, in a context of several slices."""
+    shape = architecture(llama_config("yarn"))
+    rotary = Rotary(shape, 10_000, torch.float32, CPU)
+    positions = torch.tensor([0, 4095, 4096, 4097, 8191, 8192, 9999])
+    cos, sin = rotary.tables(positions)
+    angles = positions.double().unsqueeze(1) * inverse_frequencies(shape, 10_000)
+    magnitude = shape.rope_scaling.attention_factor
+    torch.testing.assert_close(cos[:, 0, :32].double(), angles.cos() * magnitude, rtol=0, atol=1e-6)
+    torch.testing.assert_close(sin[:, 0, 32:].double(), angles.sin() * magnitude, rtol=0, atol=1e-6)
+    assert torch.equal(cos[:, 0, :32], cos[:, 0, 32:])
+    assert torch.equal(sin[:, 0, :32], -sin[:, 0, 32:])

@@ -13,6 +13,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from engine.errors import ModelError
 from engine.model.rotary import inverse_frequencies
 from engine.weights.config_json import architecture_from_config, architecture_from_folder
+from tests.fakes.tiny_checkpoint import FAMILIES
+from tests.fakes.tiny_llama import head_dim_of
 
 BASE: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -137,16 +139,35 @@ def test_every_end_token_is_kept(generation: object, config: object, expected: t
     assert read.eos_token_ids == expected
 
 
-def test_defaults_are_those_of_transformers(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(BASE))
-    reference = LlamaConfig(**BASE)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_defaults_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+    """Everything that a file may leave out."""
+    kind = FAMILIES[family]
+    config = BASE | {"model_type": family, "architectures": [kind.model_class.__name__], "num_attention_heads": 32}
+    del config["max_position_embeddings"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    reference = kind.config_class(**config)
     read = architecture_from_folder(tmp_path)
+    assert read.family == family
     assert read.num_kv_heads == reference.num_key_value_heads
-    assert read.head_dim == reference.head_dim
+    assert read.head_dim == head_dim_of(reference)
+    assert read.max_position_embeddings == reference.max_position_embeddings
     assert read.rms_norm_eps == reference.rms_norm_eps
     assert read.rope_theta == reference.rope_parameters["rope_theta"]
     assert read.tie_word_embeddings == reference.tie_word_embeddings
-    assert (read.attention_bias, read.mlp_bias) == (reference.attention_bias, reference.mlp_bias)
+    with torch.device("meta"):
+        names = dict(kind.model_class(reference).named_parameters())
+    prefix = "model.layers.0"
+    assert read.attention_bias == (f"{prefix}.self_attn.q_proj.bias" in names)
+    assert read.attention_output_bias == (f"{prefix}.self_attn.o_proj.bias" in names)
+    assert read.mlp_bias == (f"{prefix}.mlp.up_proj.bias" in names)
+    assert read.qk_norm == (f"{prefix}.self_attn.q_norm.weight" in names)
+    assert read.eos_token_ids == (() if reference.eos_token_id is None else (reference.eos_token_id,))
+
+
+def test_a_default_end_token_stands_only_where_no_file_says_one() -> None:
+    assert architecture_from_config(BASE, {"eos_token_id": [7, 9]}, name="tiny").eos_token_ids == (7, 9)
+    assert architecture_from_config(BASE, {}, name="tiny").eos_token_ids == (2,)
 
 
 def test_a_snapshot_is_called_by_its_repository(tmp_path: Path) -> None:

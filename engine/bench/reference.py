@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from engine.architecture import ModelArchitecture
+from engine.bench.reference_config import reference_classes, reference_config
 from engine.weights.source import WeightSource
 
 
@@ -16,11 +16,10 @@ class TransformersReference:
     name = "transformers"
 
     def __init__(self, weights: WeightSource, dtype: torch.dtype) -> None:
-        from transformers import LlamaForCausalLM
-
+        _, model_class = reference_classes(weights.architecture)
         with tempfile.TemporaryDirectory(prefix="kvscope-bench-") as folder:
             _save_dense(weights, dtype, Path(folder))
-            self._model = LlamaForCausalLM.from_pretrained(folder, dtype=dtype)
+            self._model = model_class.from_pretrained(folder, dtype=dtype)
         self._model.train(mode=False)
         self._model.generation_config.eos_token_id = None
 
@@ -35,9 +34,8 @@ class TransformersReference:
 
 
 def _save_dense(weights: WeightSource, dtype: torch.dtype, folder: Path) -> None:
-    from transformers import LlamaForCausalLM
-
-    model: Any = LlamaForCausalLM(llama_config(weights.architecture))
+    _, model_class = reference_classes(weights.architecture)
+    model: Any = model_class(reference_config(weights.architecture))
     model = model.to(dtype)
     names = [name for name in model.state_dict() if not (name == "lm_head.weight" and _is_tied(weights))]
     model.load_state_dict({name: weights.tensor(name, dtype) for name in names}, strict=False)
@@ -47,24 +45,3 @@ def _save_dense(weights: WeightSource, dtype: torch.dtype, folder: Path) -> None
 
 def _is_tied(weights: WeightSource) -> bool:
     return weights.architecture.tie_word_embeddings
-
-
-def llama_config(architecture: ModelArchitecture) -> Any:
-    """The configuration of the same model for transformers."""
-    from transformers import LlamaConfig
-
-    return LlamaConfig(
-        vocab_size=architecture.vocab_size,
-        hidden_size=architecture.hidden_size,
-        intermediate_size=architecture.intermediate_size,
-        num_hidden_layers=architecture.num_layers,
-        num_attention_heads=architecture.num_heads,
-        num_key_value_heads=architecture.num_kv_heads,
-        head_dim=architecture.head_dim,
-        rms_norm_eps=architecture.rms_norm_eps,
-        rope_parameters={"rope_theta": architecture.rope_theta, "rope_type": "default"},
-        max_position_embeddings=architecture.max_position_embeddings,
-        attention_bias=architecture.attention_bias,
-        mlp_bias=architecture.mlp_bias,
-        tie_word_embeddings=architecture.tie_word_embeddings,
-    )

@@ -8,7 +8,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal, Slot
 
 from app.settings import Settings, load_settings, save_settings
-from engine.config import EngineConfig
+from engine.config import EngineConfig, SchedulingPolicy
 
 
 class Preferences(QObject):
@@ -62,6 +62,8 @@ class Preferences(QObject):
             reserved_cores=1,
             max_num_seqs=settings.max_num_seqs,
             max_num_batched_tokens=settings.max_num_batched_tokens,
+            policy=SchedulingPolicy(settings.policy),
+            max_chunk_tokens=settings.max_chunk_tokens,
             max_model_len=settings.max_model_len,
             kv_bytes=None if settings.kv_cache_mib is None else settings.kv_cache_mib * 2**20,
         )

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from app.options import DTYPES, THEMES
+from engine.config import SchedulingPolicy
 
 MAX_SLOTS = 1024
 MAX_TOKENS = 10_000_000
 MAX_MIB = 10_000_000
+POLICIES = tuple(each.value for each in SchedulingPolicy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,8 @@ class Settings:
         dtype, device, threads: handed to the engine; "auto" and None let it decide.
         max_num_seqs: slots: answers that are computed at once.
         max_num_batched_tokens: token budget of one step, not below the slots.
+        policy: what a step prefers, by the value of its SchedulingPolicy.
+        max_chunk_tokens: most tokens of one prompt in one step; None takes what the budget has left.
         max_model_len: longest prompt with its answer, in tokens; None lets the model decide.
         kv_cache_mib: size of the KV cache; None lets the engine decide.
         temperature, top_p, max_tokens: how answers are sampled, and their most tokens (None for no limit).
@@ -48,6 +52,8 @@ class Settings:
     threads: int | None = field(default=None, metadata={"range": (1, 9999)})
     max_num_seqs: int = field(default=16, metadata={"range": (1, MAX_SLOTS)})
     max_num_batched_tokens: int = field(default=256, metadata={"range": (1, MAX_TOKENS)})
+    policy: str = field(default=SchedulingPolicy.MIXED.value, metadata={"choices": POLICIES})
+    max_chunk_tokens: int | None = field(default=None, metadata={"range": (1, MAX_TOKENS)})
     max_model_len: int | None = field(default=None, metadata={"range": (1, MAX_TOKENS)})
     kv_cache_mib: int | None = field(default=None, metadata={"range": (1, MAX_MIB)})
     temperature: float = field(default=0.7, metadata={"range": (0.0, 2.0)})

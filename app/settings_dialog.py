@@ -21,8 +21,8 @@ from app.settings import Settings
 from app.settings_fields import SettingField, answer_fields, engine_fields
 from app.theme import SPACE_PX
 
-WIDTH_PX = 600
-CONTROL_PX = 180
+WIDTH_PX = 760
+CONTROL_PX = 170
 AT_LOAD = "These take effect when a model is loaded."
 STOPS = " Loading again stops the answers that are being written."
 
@@ -85,18 +85,19 @@ class SettingsDialog(QDialog):
         grid = QGridLayout(page)
         grid.setContentsMargins(2, SPACE_PX, 2, 0)
         grid.setHorizontalSpacing(SPACE_PX)
-        grid.setVerticalSpacing(2)
-        grid.setColumnStretch(1, 1)
-        for number, field in enumerate(fields):
-            self._add(grid, 3 * number, field)
-        words = QLabel(note, wordWrap=True)
-        grid.addWidget(words, 3 * len(fields), 0, 1, 2)
-        grid.setRowStretch(3 * len(fields) + 1, 1)
+        grid.setVerticalSpacing(SPACE_PX)
+        grid.setColumnStretch(2, 1)
+        row = 0
+        for field in fields:
+            row += self._add(grid, row, field)
+        grid.addWidget(QLabel(note, wordWrap=True), row, 0, 1, 3)
+        grid.setRowStretch(row + 1, 1)
         # A tab widget does not ask how tall wrapped text is.
         page.setMinimumHeight(grid.heightForWidth(WIDTH_PX - 2 * SPACE_PX))
         return page
 
-    def _add(self, grid: QGridLayout, row: int, field: SettingField) -> None:
+    def _add(self, grid: QGridLayout, row: int, field: SettingField) -> int:
+        """Returns how many rows it takes."""
         label = QLabel(field.label)
         label.setBuddy(field.control)
         explanation = QLabel(field.explanation, wordWrap=True)
@@ -108,20 +109,15 @@ class SettingsDialog(QDialog):
         field.control.setAccessibleName(field.label)
         field.control.setAccessibleDescription(field.explanation)
         field.control.setToolTip(field.explanation)
-        top = Qt.AlignmentFlag.AlignTop
         if isinstance(field.control, QPlainTextEdit):
-            label.setContentsMargins(0, 7, 0, 0)
-            grid.addWidget(label, row, 0, top)
-            grid.addWidget(field.control, row, 1)
-        else:
-            field.control.setFixedWidth(CONTROL_PX)
-            place = QHBoxLayout()
-            place.addWidget(field.control)
-            place.addStretch(1)
             grid.addWidget(label, row, 0)
-            grid.addLayout(place, row, 1)
-        grid.addWidget(explanation, row + 1, 1)
-        grid.setRowMinimumHeight(row + 2, SPACE_PX - 4)
+            grid.addWidget(explanation, row, 1, 1, 2)
+            grid.addWidget(field.control, row + 1, 0, 1, 3)
+            return 2
+        field.control.setFixedWidth(CONTROL_PX)
+        for column, widget in enumerate((label, field.control, explanation)):
+            grid.addWidget(widget, row, column)
+        return 1
 
     def _buttons(self, *, can_load: bool) -> QHBoxLayout:
         defaults = _button("Defaults", "Put the defaults into both pages; nothing is saved yet", self._show_defaults)

@@ -59,6 +59,15 @@ def engine_fields(settings: Settings) -> tuple[SettingField, ...]:
             explanation="Most tokens of one step. A larger budget reads long prompts faster, a smaller one lets the "
             "other answers flow more evenly meanwhile. Never below the slots.",
         ),
+        _choice(
+            "policy", "Steps prefer", {"mixed": "Both", "prefill-first": "Prompts"},
+            "Both: answers go on while new prompts are read beside them. Prompts: new prompts are read first and the "
+            "answers wait meanwhile, as many engines do it.",
+        ),
+        _number(
+            "max_chunk_tokens", "Prompt chunk", 1, MAX_TOKENS, automatic=True, step=64, suffix=" tokens",
+            explanation="Most tokens of one prompt in one step. Automatic takes what the budget has left.",
+        ),
         _number(
             "max_model_len", "Context limit", 1, MAX_TOKENS, automatic=True, step=1024, suffix=" tokens",
             explanation="Longest conversation with its answer. Automatic takes what the model was made for.",

@@ -18,7 +18,7 @@ from pytestqt.qtbot import QtBot
 from app.instance import Instance
 from app.settings_dialog import SettingsDialog
 from engine.catalog.fetch import Cancelled, FetchCancelledError, FetchProgress, OnProgress
-from engine.config import EngineConfig
+from engine.config import EngineConfig, SchedulingPolicy
 from engine.errors import ModelError
 from engine.events import EngineState
 from engine.requests import Message, Request
@@ -140,6 +140,8 @@ def test_settings_of_the_engine_hold_from_the_next_load_on(open_desk: OpenDesk, 
     control(dialog, "max_num_seqs").setValue(300)
     control(dialog, "max_model_len").setValue(4096)
     control(dialog, "kv_cache_mib").setValue(512)
+    control(dialog, "policy").setCurrentText("Prompts")
+    control(dialog, "max_chunk_tokens").setValue(32)
     control(dialog, "dtype").setCurrentText("float32")
     press(dialog, "Save")
     saved = json.loads((tmp_path / "settings.json").read_text())
@@ -150,6 +152,7 @@ def test_settings_of_the_engine_hold_from_the_next_load_on(open_desk: OpenDesk, 
     desk.wait_ready()
     config = configs[1]
     assert (config.threads, config.dtype, config.max_model_len) == (3, "float32", 4096)
+    assert (config.policy, config.max_chunk_tokens) == (SchedulingPolicy.PREFILL_FIRST, 32)
     assert (config.kv_bytes, config.max_num_seqs, config.max_num_batched_tokens) == (512 * 2**20, 300, 300)
 
 

@@ -11,7 +11,8 @@ from app.settings import LoadedSettings, Settings, load_settings, save_settings
 CHOSEN = Settings(
     theme="dark", last_model="/models/a.gguf", dtype="float32", device="cuda:1", threads=2, window_geometry="AdnQ",
     pane_sizes_px=(200, 600, 500), list_shown=False, dashboard_shown=False, fetch_starter=False, max_num_seqs=8,
-    max_num_batched_tokens=512, max_model_len=4096, kv_cache_mib=1024, temperature=0.0, top_p=1.0, max_tokens=200,
+    max_num_batched_tokens=512, policy="prefill-first", max_chunk_tokens=128,
+    max_model_len=4096, kv_cache_mib=1024, temperature=0.0, top_p=1.0, max_tokens=200,
     system_prompt="Be brief.\nDo not guess.",
 )  # fmt: skip
 
@@ -75,6 +76,9 @@ def test_bytes_that_are_no_text_mean_defaults_and_a_note(path: Path) -> None:
         ("max_num_seqs", 300),  # more than the budget
         ("max_num_batched_tokens", 15),  # fewer than the slots
         ("max_model_len", 0),
+        ("policy", "fair"),
+        ("policy", None),
+        ("max_chunk_tokens", 0),
         ("kv_cache_mib", "1 GiB"),
         ("temperature", 2.5),
         ("temperature", None),

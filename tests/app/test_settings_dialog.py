@@ -12,7 +12,8 @@ from app.settings_dialog import SettingsDialog
 
 CHOSEN = Settings(
     theme="dark", last_model="/models/a.gguf", dtype="float32", device="cuda:1", threads=2, max_num_seqs=8,
-    max_num_batched_tokens=512, max_model_len=4096, kv_cache_mib=1024, temperature=0.25, top_p=0.5, max_tokens=200,
+    max_num_batched_tokens=512, policy="prefill-first", max_chunk_tokens=128,
+    max_model_len=4096, kv_cache_mib=1024, temperature=0.25, top_p=0.5, max_tokens=200,
     system_prompt="Be brief.\nDo not guess.",
 )  # fmt: skip
 

@@ -21,7 +21,7 @@ REASONS = {
 
 
 def stats_line(turn: Turn) -> str:
-    """The figures: "48.2 tok/s · first token 0.14 s · 96 tokens · prompt 12 computed, 460 cached · stopped"."""
+    """The figures: "48.2 tok/s · first token 0.14 s · 96 tokens · prompt 12 new, 460 cached · stopped"."""
     parts = _figures(turn.stats) if turn.stats else []
     if turn.state is TurnState.STOPPED:
         parts.append("stopped" if turn.text else "stopped before the first token")
@@ -39,7 +39,7 @@ def _figures(stats: TurnStats) -> list[str]:
     parts.append(f"{stats.new_tokens:,} token{'' if stats.new_tokens == 1 else 's'}")
     if stats.ttft_s is not None:
         cached = f", {stats.cached_tokens:,} cached" if stats.cached_tokens else ""
-        parts.append(f"prompt {_computed(stats):,} computed{cached}")
+        parts.append(f"prompt {_computed(stats):,} new{cached}")
     return parts
 
 

@@ -194,13 +194,13 @@ def test_scrolling_to_the_top_shows_earlier_ones(qtbot: QtBot, transcript: Trans
 
 def test_the_figures_under_an_answer() -> None:
     done = replace(answer(1, "x", TurnState.COMPLETE), stats=STATS)
-    assert stats_line(done) == "48.2 tok/s · first token 0.14 s · 96 tokens · prompt 6 computed, 64 cached"
-    assert stats_line(replace(done, state=TurnState.STOPPED)).endswith(" · prompt 6 computed, 64 cached · stopped")
+    assert stats_line(done) == "48.2 tok/s · first token 0.14 s · 96 tokens · prompt 6 new, 64 cached"
+    assert stats_line(replace(done, state=TurnState.STOPPED)).endswith(" · prompt 6 new, 64 cached · stopped")
     assert stats_line(answer(1, "", TurnState.STOPPED)) == "stopped before the first token"
     cut = replace(done, stats=replace(STATS, reason="length", cached_tokens=0, new_tokens=1))
-    assert stats_line(cut) == "48.2 tok/s · first token 0.14 s · 1 token · prompt 70 computed · reached the token limit"
+    assert stats_line(cut) == "48.2 tok/s · first token 0.14 s · 1 token · prompt 70 new · reached the token limit"
     early = replace(done, state=TurnState.STOPPED, text="", stats=replace(STATS, ttft_s=None, tokens_per_s=None))
-    assert "computed" not in stats_line(early), "nobody knows how far it had come"
+    assert "prompt" not in stats_line(early), "nobody knows how far it had come"
     tip = stats_tip(done)
     assert tip.startswith(stats_line(done))
     assert "had 70 tokens: 6 were computed, and 64 were still in the KV cache" in tip

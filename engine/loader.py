@@ -4,19 +4,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
-from engine.architecture import ModelArchitecture
 from engine.attention.backend import AttentionBackend
 from engine.attention.select import select_backend
 from engine.cache.block_pool import BlockPool
 from engine.cache.kv_cache import KVCache, block_bytes
 from engine.config import EngineConfig
-from engine.errors import ModelError
 from engine.events import LoadProgress, ModelInfo
 from engine.memory.plan import MemoryPlan
 from engine.model.decoder import Decoder, Weights, load_decoder
+from engine.native import load_kernels
 from engine.runner.model_runner import ModelRunner
 from engine.scheduling.scheduler import Scheduler
 from engine.target import Target, choose_target, loaded_weights_bytes, plan_cache
@@ -24,6 +24,9 @@ from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.weights.random import RandomWeights
 from engine.weights.source import open_weights
+
+if TYPE_CHECKING:
+    from engine.native.kernels import Kernels
 
 Progress = Callable[[LoadProgress], None]
 
@@ -56,12 +59,13 @@ def load_model(config: EngineConfig, on_progress: Progress) -> LoadedModel:
         tokenizer, chat_template = _text_side(config)
         architecture = weights.architecture
         memory_plan = plan_cache(config, architecture, target)
-        _check_windows(architecture, memory_plan)
-        decoder = _load_decoder(weights, target, memory_plan.max_model_len_tokens, on_progress)
+        on_progress(LoadProgress("Preparing the kernels", 0.02))
+        kernels = load_kernels(head_dim=architecture.head_dim, dtype=target.dtype, device=target.device)
+        decoder = _load_decoder(weights, target, memory_plan.max_model_len_tokens, kernels, on_progress)
     finally:
         weights.close()
     on_progress(LoadProgress("Preparing the KV cache", 0.97))
-    backend = select_backend(target.device)
+    backend = select_backend(architecture, kernels)
     runner, scheduler = _serving_side(config, decoder, backend, target, memory_plan)
     identity = "" if tokenizer is None else f"{architecture.name} {architecture.num_parameters} {tokenizer.digest}"
     info = _info(config, decoder, backend, target, memory_plan, identity=identity, load_s=time.monotonic() - started)
@@ -87,18 +91,8 @@ def _text_side(config: EngineConfig) -> tuple[Tokenizer | None, ChatTemplate | N
     return tokenizer, ChatTemplate(tokenizer)
 
 
-def _check_windows(architecture: ModelArchitecture, memory_plan: MemoryPlan) -> None:
-    """Attention does not look at windows yet; wrong answers would be silent."""
-    shortest = min((window for window in architecture.layer_windows if window is not None), default=None)
-    if shortest is not None and shortest < memory_plan.snapshot.max_model_len_tokens:
-        raise ModelError(
-            f"{architecture.name} sees a sliding window of {shortest:,} tokens, which cannot be computed yet for a "
-            f"context of {memory_plan.snapshot.max_model_len_tokens:,}. Choose another model."
-        )
-
-
 def _load_decoder(
-    weights: Weights, target: Target, max_positions: int, on_progress: Progress
+    weights: Weights, target: Target, max_positions: int, kernels: "Kernels | None", on_progress: Progress
 ) -> Decoder:  # fmt: skip
     num_layers = weights.architecture.num_layers
 
@@ -108,8 +102,9 @@ def _load_decoder(
 
     with torch.inference_mode():
         return load_decoder(
-            weights, dtype=target.dtype, device=target.device, max_positions=max_positions, on_layer=on_layer
-        )
+            weights, dtype=target.dtype, device=target.device, max_positions=max_positions, kernels=kernels,
+            on_layer=on_layer,
+        )  # fmt: skip
 
 
 def _serving_side(

@@ -9,6 +9,29 @@ from engine.cache.kv_cache import KVCache
 
 
 @dataclass(frozen=True, slots=True)
+class LayerWindows:
+    """How many tokens a query of each layer sees, itself included; 0 is all.
+
+    `per_layer` follows `ModelArchitecture.layer_windows`: empty when every layer sees all.
+    """
+
+    per_layer: tuple[int | None, ...] = ()
+
+    def of(self, layer: int) -> int:
+        """The window of a layer, or 0."""
+        return (self.per_layer[layer] or 0) if self.per_layer else 0
+
+    @property
+    def distinct(self) -> frozenset[int]:
+        """Every window that occurs."""
+        return frozenset(window or 0 for window in self.per_layer) or frozenset({0})
+
+
+ALL_TOKENS = LayerWindows()
+"""Every layer sees all."""
+
+
+@dataclass(frozen=True, slots=True)
 class PrefillChunk:
     """Consecutive rows of one sequence that see what came before them and themselves, causally.
 
@@ -48,9 +71,15 @@ class Attention(Protocol):
 
 
 class AttentionBackend(Protocol):
-    """A way to compute attention over the paged cache. `name` is for people."""
+    """A way to compute attention over the paged cache."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """For people."""
+
+    @property
+    def windows(self) -> LayerWindows:
+        """What the queries of each layer see."""
 
     def prepare(self, inputs: AttentionInputs, cache: KVCache) -> Attention:
         """What all layers of a batch share is computed here, once."""

@@ -10,18 +10,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from engine.attention.backend import Attention, AttentionInputs, PrefillChunk
+from engine.attention.backend import ALL_TOKENS, Attention, AttentionInputs, LayerWindows, PrefillChunk
 from engine.cache.kv_cache import KVCache
 
 
+@dataclass(frozen=True, slots=True)
 class GatherSdpa:
-    """Back end for CPUs and for cards without a kernel of ours."""
+    """Back end for cards without a kernel of ours, and for CPUs in float32."""
 
-    name = "gather + SDPA"
+    windows: LayerWindows = ALL_TOKENS
+    name: str = "gather + SDPA"
 
     def prepare(self, inputs: AttentionInputs, cache: KVCache) -> Attention:
         """See AttentionBackend."""
-        return _GatheredAttention(inputs, cache)
+        return _GatheredAttention(inputs, cache, self.windows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,10 @@ class _Blocks:
     first: int | None
     count: int
 
-    def read(self, cache: Tensor) -> Tensor:
-        """(blocks, block_size, kv_heads, head_dim) -> (count, block_size, kv_heads, head_dim)."""
-        if self.first is not None:
-            return cache[self.first : self.first + self.count]
-        return cache.index_select(0, self.ids)
+    def read(self, cache: Tensor, rows: int) -> Tensor:
+        """(blocks, block_size, kv_heads, head_dim) -> (rows, kv_heads, tokens, head_dim); a view where it can be."""
+        read = cache.index_select(0, self.ids) if self.first is None else cache[self.first : self.first + self.count]
+        return read.reshape(rows, -1, *read.shape[2:]).transpose(1, 2)
 
 
 def _blocks(table: Tensor) -> _Blocks:
@@ -47,61 +48,77 @@ def _blocks(table: Tensor) -> _Blocks:
 
 
 class _GatheredAttention:
-    def __init__(self, inputs: AttentionInputs, cache: KVCache) -> None:
+    def __init__(self, inputs: AttentionInputs, cache: KVCache, windows: LayerWindows) -> None:
         self._inputs = inputs
         self._cache = cache
         dtype = cache.layer(0)[0].dtype
-        self._decode_blocks: _Blocks | None = None
-        if inputs.num_decode:
-            self._decode_blocks = _blocks(inputs.decode_block_tables)
-            width = inputs.decode_block_tables.shape[1] * cache.block_size
-            positions = torch.arange(width, device=inputs.slots.device)
-            hidden = positions >= inputs.decode_lengths.unsqueeze(1)
-            self._decode_mask = _additive(hidden, dtype).view(inputs.num_decode, 1, 1, width)
-        self._chunks = [(chunk, _blocks(chunk.block_table), _causal_mask(chunk, dtype)) for chunk in inputs.chunks]
+        self._decode = _DecodeRows(inputs, cache.block_size, dtype, windows) if inputs.num_decode else None
+        self._chunks = [ChunkAttention(chunk, dtype, windows) for chunk in inputs.chunks]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         self._cache.store(layer, k, v, self._inputs.slots)
-        parts = []
-        if self._decode_blocks is not None:
-            parts.append(self._decode(layer, q[: self._inputs.num_decode], self._decode_blocks))
-        for chunk, blocks, mask in self._chunks:
-            rows = q[chunk.first_row : chunk.first_row + chunk.num_tokens]
-            parts.append(self._prefill(layer, rows, chunk, blocks, mask))
+        keys, values = self._cache.layer(layer)
+        parts = [chunk.attend(layer, q, keys, values) for chunk in self._chunks]
+        if self._decode is not None:
+            parts.insert(0, self._decode.attend(layer, q[: self._inputs.num_decode], keys, values))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _decode(self, layer: int, q: Tensor, blocks: _Blocks) -> Tensor:
+
+class _DecodeRows:
+    """The decode rows of a step, padded to the longest."""
+
+    def __init__(self, inputs: AttentionInputs, block_size: int, dtype: torch.dtype, windows: LayerWindows) -> None:
+        self._blocks = _blocks(inputs.decode_block_tables)
+        positions = torch.arange(inputs.decode_block_tables.shape[1] * block_size, device=inputs.slots.device)
+        lengths = inputs.decode_lengths.unsqueeze(1)
+        hidden = positions >= lengths
+        self._masks = {
+            window: _additive(hidden | (positions < lengths - window) if window else hidden, dtype)[:, None, None]
+            for window in windows.distinct
+        }
+        self._windows = windows
+
+    def attend(self, layer: int, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         rows, heads, head_dim = q.shape
-        keys, values = (self._read(cache, blocks, rows) for cache in self._cache.layer(layer))
+        keys, values = self._blocks.read(keys, rows), self._blocks.read(values, rows)
         kv_heads = keys.shape[1]
         grouped = q.reshape(rows, kv_heads, heads // kv_heads, head_dim)
-        mask = self._decode_mask.expand(rows, 1, heads // kv_heads, -1)
+        mask = self._masks[self._windows.of(layer)].expand(rows, 1, heads // kv_heads, -1)
         return functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask).reshape(q.shape)
 
-    def _prefill(self, layer: int, q: Tensor, chunk: PrefillChunk, blocks: _Blocks, mask: Tensor | None) -> Tensor:
-        seen = chunk.start + chunk.num_tokens
-        keys, values = (self._read(cache, blocks, 1)[:, :, :seen] for cache in self._cache.layer(layer))
-        out = functional.scaled_dot_product_attention(
-            q.transpose(0, 1).unsqueeze(0), keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=True
-        )
-        return out.squeeze(0).transpose(0, 1)
 
-    @staticmethod
-    def _read(cache: Tensor, blocks: _Blocks, rows: int) -> Tensor:
-        """(rows, kv_heads, tokens, head_dim), a view where the blocks lie in one piece."""
-        read = blocks.read(cache)
-        return read.reshape(rows, -1, *read.shape[2:]).transpose(1, 2)
+class ChunkAttention:
+    """One prefill chunk over what came before it and itself."""
+
+    def __init__(self, chunk: PrefillChunk, dtype: torch.dtype, windows: LayerWindows) -> None:
+        self._rows = slice(chunk.first_row, chunk.first_row + chunk.num_tokens)
+        self._seen = chunk.start + chunk.num_tokens
+        self._blocks = _blocks(chunk.block_table)
+        self._masks = {window: _causal_mask(chunk, window, dtype) for window in windows.distinct}
+        self._windows = windows
+
+    def attend(self, layer: int, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """The chunk's rows of q (tokens, heads, head_dim) over the caches, which hold its own keys and values."""
+        mask = self._masks[self._windows.of(layer)]
+        keys, values = (self._blocks.read(cache, 1)[:, :, : self._seen] for cache in (keys, values))
+        out = functional.scaled_dot_product_attention(
+            q[self._rows].transpose(0, 1).unsqueeze(0), keys, values, attn_mask=mask, is_causal=mask is None,
+            enable_gqa=True,
+        )  # fmt: skip
+        return out.squeeze(0).transpose(0, 1)
 
 
 def _additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
 
 
-def _causal_mask(chunk: PrefillChunk, dtype: torch.dtype) -> Tensor | None:
-    """None for a first chunk, which is plainly causal; else (num_tokens, start + num_tokens)."""
-    if chunk.start == 0:
+def _causal_mask(chunk: PrefillChunk, window: int, dtype: torch.dtype) -> Tensor | None:
+    """(num_tokens, start + num_tokens); None for a first chunk within the window, which is plainly causal."""
+    seen = chunk.start + chunk.num_tokens
+    if chunk.start == 0 and (not window or seen <= window):
         return None
     device = chunk.block_table.device
-    columns = torch.arange(chunk.start + chunk.num_tokens, device=device)
-    rows = torch.arange(chunk.start, chunk.start + chunk.num_tokens, device=device)
-    return _additive(columns > rows.unsqueeze(1), dtype)
+    columns = torch.arange(seen, device=device)
+    rows = torch.arange(chunk.start, seen, device=device).unsqueeze(1)
+    hidden = columns > rows
+    return _additive(hidden | (columns <= rows - window) if window else hidden, dtype)

@@ -1,16 +1,20 @@
 """The plain definition of attention over the cache, in float32, row by row: for tests and self-tests."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from engine.attention.backend import Attention, AttentionInputs
+from engine.attention.backend import ALL_TOKENS, Attention, AttentionInputs, LayerWindows
 from engine.cache.kv_cache import KVCache
 
 
+@dataclass(frozen=True, slots=True)
 class ReferenceAttention:
     """softmax(q k^T / sqrt(head_dim)) v for every row by itself."""
 
-    name = "reference"
+    windows: LayerWindows = ALL_TOKENS
+    name: str = "reference"
 
     def prepare(self, inputs: AttentionInputs, cache: KVCache) -> Attention:
         """See AttentionBackend."""
@@ -20,15 +24,19 @@ class ReferenceAttention:
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             cache.store(layer, k, v, inputs.slots)
-            outputs = [_attend_row(query, *cache.layer(layer), *row) for query, row in zip(q, rows, strict=True)]
+            window = self.windows.of(layer)
+            outputs = [
+                _attend_row(query, *cache.layer(layer), *row, window) for query, row in zip(q, rows, strict=True)
+            ]
             return torch.stack(outputs).to(q.dtype)
 
         return attend
 
 
-def _attend_row(q: Tensor, k_cache: Tensor, v_cache: Tensor, table: Tensor, length: int) -> Tensor:
-    """One query (heads, head_dim) over the first `length` tokens of a block table."""
-    keys, values = (cache[table].flatten(0, 1)[:length].float() for cache in (k_cache, v_cache))
+def _attend_row(q: Tensor, k_cache: Tensor, v_cache: Tensor, table: Tensor, length: int, window: int) -> Tensor:
+    """One query (heads, head_dim) over the first `length` tokens of a block table, or the last `window` of them."""
+    seen = slice(max(length - window, 0) if window else 0, length)
+    keys, values = (cache[table].flatten(0, 1)[seen].float() for cache in (k_cache, v_cache))
     repeats = q.shape[0] // keys.shape[1]
     keys, values = (x.repeat_interleave(repeats, dim=1) for x in (keys, values))
     scores = torch.einsum("hd,thd->ht", q.float(), keys) / q.shape[-1] ** 0.5

@@ -5,11 +5,14 @@ import statistics
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from engine.bench.workloads import BATCH, COMPARISON, SINGLE, WORKLOADS, Workload
+if TYPE_CHECKING:
+    from engine.bench.reference import TransformersReference
+
+from engine.bench.workloads import BATCH, COMPARISON, SINGLE, SLOTS, WORKLOADS, Workload
 from engine.config import EngineConfig
 from engine.events import ModelInfo
 from engine.llm import LLM
@@ -34,6 +37,7 @@ class Goal:
     workload: Workload
     least_ratio: float
     quiet_reference_tokens_per_s: float
+    continuous: bool = False  # against transformers' continuous batching instead of its padded batch
 
     @property
     def slowest_valid_reference(self) -> float:
@@ -41,41 +45,62 @@ class Goal:
         return 0.8 * self.quiet_reference_tokens_per_s
 
 
-GOALS = (Goal(SINGLE, 1.3, 24.0), Goal(BATCH, 1.2, 210.0))
+GOALS = (Goal(SINGLE, 1.5, 24.0), Goal(BATCH, 1.5, 210.0), Goal(SLOTS, 2.0, 75.0, continuous=True))
 
 
 def bench(name: str, config: EngineConfig, json_file: Path | None) -> int:
     """Measure and print; exit code 1 when a goal of the comparison is missed or the reference is too slow."""
     if json_file is not None:
         check_writable(json_file)
-    with LLM(_sized(config)) as llm:
-        print(_hardware_line(llm.info))
-        result, code = _compare(llm, config) if name == COMPARISON else (_measure_alone(llm, WORKLOADS[name]), 0)
-        if json_file is not None:
-            write_json(json_file, {"hardware": _hardware(llm.info), "model": llm.info.name, "results": result})
+    if name == COMPARISON:
+        info, result, code = _compare(config)
+    else:
+        info, result, code = _measure_alone(config, WORKLOADS[name])
+    if json_file is not None:
+        write_json(json_file, {"hardware": _hardware(info), "model": info.name, "results": result})
     return code
 
 
-def _sized(config: EngineConfig) -> EngineConfig:
-    return replace(config, max_num_batched_tokens=2048, prefix_caching=False, max_model_len=2048)
+def _load(config: EngineConfig, workload: Workload) -> LLM:
+    sized = replace(config, max_num_batched_tokens=2048, prefix_caching=False, max_model_len=2048)
+    return LLM(replace(sized, max_num_seqs=workload.num_slots))
 
 
-def _measure_alone(llm: LLM, workload: Workload) -> list[dict[str, object]]:
-    _warm_up(llm, workload)
-    speeds = [_tokens_per_s(llm, workload, repetition) for repetition in range(workload.repetitions)]
-    print(f"{workload.title}: {statistics.median(speeds):,.1f} tok/s (runs {_list(speeds)})")
-    return [{"workload": workload.name, "tokens_per_s": statistics.median(speeds), "runs": speeds}]
+def _measure_alone(config: EngineConfig, workload: Workload) -> tuple[ModelInfo, list[dict[str, object]], int]:
+    with _load(config, workload) as llm:
+        print(_hardware_line(llm.info))
+        _warm_up(llm, workload)
+        speeds = [_tokens_per_s(llm, workload, repetition) for repetition in range(workload.repetitions)]
+        print(f"{workload.title}: {statistics.median(speeds):,.1f} tok/s (runs {_list(speeds)})")
+        return llm.info, [{"workload": workload.name, "tokens_per_s": statistics.median(speeds), "runs": speeds}], 0
 
 
-def _compare(llm: LLM, config: EngineConfig) -> tuple[list[dict[str, object]], int]:
+def _compare(config: EngineConfig) -> tuple[ModelInfo, list[dict[str, object]], int]:
+    rows = []
+    reference = None
+    for goal in GOALS:
+        with _load(config, goal.workload) as llm:
+            if reference is None:
+                reference = _reference(config, llm.info)
+                print(_hardware_line(llm.info))
+                print(f"{'':<14}{'KVScope':>12}{'transformers':>16}{'ratio':>8}{'at least':>10}")
+            if goal.continuous:
+                with reference.continuous(goal.workload.num_slots) as continuous:
+                    rows.append(_compare_goal(llm, continuous, goal))
+            else:
+                rows.append(_compare_goal(llm, reference, goal))
+            info = llm.info
+    return info, rows, 0 if all(row["reached"] and row["reference_valid"] for row in rows) else 1
+
+
+def _reference(config: EngineConfig, info: ModelInfo) -> "TransformersReference":
     from engine.bench.reference import TransformersReference
 
     weights = open_weights(Path(config.model))
-    reference = TransformersReference(weights, _CPU_DTYPES[llm.info.dtype])
-    weights.close()
-    print(f"{'':<14}{'KVScope':>12}{'transformers':>16}{'ratio':>8}{'at least':>10}")
-    rows = [_compare_goal(llm, reference, goal) for goal in GOALS]
-    return rows, 0 if all(row["reached"] and row["reference_valid"] for row in rows) else 1
+    try:
+        return TransformersReference(weights, _CPU_DTYPES[info.dtype])
+    finally:
+        weights.close()
 
 
 def _compare_goal(llm: LLM, reference: Generator, goal: Goal) -> dict[str, object]:
@@ -89,7 +114,11 @@ def _compare_goal(llm: LLM, reference: Generator, goal: Goal) -> dict[str, objec
         theirs.append(_tokens_per_s(reference, workload, repetition))
     our_speed, their_speed = statistics.median(ours), statistics.median(theirs)
     ratio = statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))
-    print(f"{workload.title:<14}{our_speed:>12.1f}{their_speed:>16.1f}{ratio:>8.2f}{goal.least_ratio:>10.1f}   tok/s")
+    against = "   (its continuous batching)" if goal.continuous else ""
+    print(
+        f"{workload.title:<14}{our_speed:>12.1f}{their_speed:>16.1f}{ratio:>8.2f}{goal.least_ratio:>10.1f}"
+        f"   tok/s{against}"
+    )
     valid = their_speed >= goal.slowest_valid_reference
     if not valid:
         print(
@@ -104,7 +133,7 @@ def _compare_goal(llm: LLM, reference: Generator, goal: Goal) -> dict[str, objec
 
 
 def _warm_up(engine: Generator, workload: Workload) -> None:
-    engine.generate(workload.prompts(-1), [min(_WARM_UP_TOKENS, workload.new_tokens)] * workload.num_sequences)
+    engine.generate(workload.prompts(-1), [min(_WARM_UP_TOKENS, length) for length in workload.lengths()])
 
 
 def _tokens_per_s(engine: Generator, workload: Workload, repetition: int) -> float:

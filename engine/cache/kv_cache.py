@@ -25,9 +25,9 @@ class KVCache:
 
     def __init__(
         self, architecture: ModelArchitecture, *, num_blocks: int, block_size: int, dtype: torch.dtype,
-        device: torch.device,
+        device: torch.device, num_layers: int | None = None,
     ) -> None:  # fmt: skip
-        """`num_blocks` counts the padding block."""
+        """`num_blocks` counts the padding block; `num_layers` are the architecture's unless a test wants fewer."""
         self.block_size = block_size
         self._num_layers = architecture.num_layers
         self._token_shape = (architecture.num_kv_heads, architecture.head_dim)

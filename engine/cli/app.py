@@ -87,7 +87,9 @@ def _demo(
 def _bench(
     workload: Annotated[
         str | None,
-        typer.Argument(help="cpu (beside transformers), single, batch, prefill or scheduler.", show_default="cpu"),
+        typer.Argument(
+            help="cpu (beside transformers), single, batch, slots, prefill or scheduler.", show_default="cpu"
+        ),
     ] = None,
     model: Model = None,
     random_weights: Annotated[

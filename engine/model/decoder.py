@@ -5,15 +5,19 @@ It knows token ids, positions and a function that attends; it knows neither bloc
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from engine.architecture import ModelArchitecture
+from engine.model.layer_ops import LayerOps, NativeOps, TorchOps
 from engine.model.linear import Linear, make_linear
-from engine.model.rotary import Rotary, rotate
+from engine.model.rotary import Rotary
+
+if TYPE_CHECKING:
+    from engine.native.kernels import Kernels
 
 
 class Weights(Protocol):
@@ -36,8 +40,7 @@ class Layer:
 
     input_norm: Tensor
     qkv: Linear
-    q_norm: Tensor | None
-    k_norm: Tensor | None
+    qk_norms: tuple[Tensor, Tensor] | None
     output: Linear
     post_attention_norm: Tensor
     gate_up: Linear
@@ -53,9 +56,10 @@ class Decoder:
 
     def __init__(
         self, architecture: ModelArchitecture, *, embedding: Tensor, layers: tuple[Layer, ...], norm: Tensor,
-        head: Linear, rotary: Rotary,
+        head: Linear, rotary: Rotary, ops: LayerOps,
     ) -> None:  # fmt: skip
         self.architecture = architecture
+        self._ops = ops
         self._embedding = embedding
         self._layers = layers
         self._norm = norm
@@ -65,42 +69,32 @@ class Decoder:
     def forward(self, token_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """Hidden states (tokens, hidden) of packed token_ids (tokens,) at positions (tokens,)."""
         hidden = functional.embedding(token_ids, self._embedding)
-        cos, sin = self._rotary.tables(positions)
+        angles = self._rotary.tables(positions)
+        delta = None
         for index, layer in enumerate(self._layers):
-            hidden = hidden + self._attention(index, layer, self._normalise(hidden, layer.input_norm), cos, sin, attend)
-            hidden = hidden + _feed_forward(layer, self._normalise(hidden, layer.post_attention_norm))
-        return hidden
+            hidden, x = self._ops.add_norm(hidden, delta, layer.input_norm)
+            attended = self._attention(index, layer, x, angles, attend)
+            hidden, x = self._ops.add_norm(hidden, attended, layer.post_attention_norm)
+            delta = layer.down(self._ops.gate(layer.gate_up(x)))
+        return hidden if delta is None else hidden + delta
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores (rows, vocab) of hidden states (rows, hidden)."""
-        return self._head(self._normalise(hidden, self._norm))
-
-    def _normalise(self, x: Tensor, weight: Tensor) -> Tensor:
-        return functional.rms_norm(x, (x.shape[-1],), weight, self.architecture.rms_norm_eps)
+        _, normed = self._ops.add_norm(hidden, None, self._norm)
+        return self._head(normed)
 
     def _attention(
-        self, index: int, layer: Layer, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend
+        self, index: int, layer: Layer, x: Tensor, angles: tuple[Tensor, Tensor], attend: Attend
     ) -> Tensor:  # fmt: skip
         shape = self.architecture
         heads = layer.qkv(x).view(x.shape[0], -1, shape.head_dim)
-        rotated = shape.num_heads + shape.num_kv_heads
-        q_and_k = heads[:, :rotated]
-        if layer.q_norm is not None and layer.k_norm is not None:
-            q = self._normalise(q_and_k[:, : shape.num_heads], layer.q_norm)
-            k = self._normalise(q_and_k[:, shape.num_heads :], layer.k_norm)
-            q_and_k = torch.cat((q, k), dim=1)
-        q_and_k = rotate(q_and_k, cos, sin)
-        out = attend(index, q_and_k[:, : shape.num_heads], q_and_k[:, shape.num_heads :], heads[:, rotated:])
+        q, k = self._ops.rotate(heads, angles, layer.qk_norms)
+        out = attend(index, q, k, heads[:, shape.num_heads + shape.num_kv_heads :])
         return layer.output(out.reshape(x.shape[0], -1))
 
 
-def _feed_forward(layer: Layer, x: Tensor) -> Tensor:
-    gate, up = layer.gate_up(x).chunk(2, dim=-1)
-    return layer.down(functional.silu(gate) * up)
-
-
 def load_decoder(
-    weights: Weights, *, dtype: torch.dtype, device: torch.device, max_positions: int,
+    weights: Weights, *, dtype: torch.dtype, device: torch.device, max_positions: int, kernels: "Kernels | None" = None,
     on_layer: Callable[[int], None],
 ) -> Decoder:  # fmt: skip
     """Read every weight once and put it into the form that computes fastest.
@@ -110,6 +104,7 @@ def load_decoder(
         dtype: of weights, activations and the KV cache.
         device: where to compute.
         max_positions: longest context, in tokens.
+        kernels: of our own, where there are some for this device.
         on_layer: called with each layer's index before it is read; may raise to stop.
     """
     reader = _Reader(weights, dtype, device)
@@ -122,7 +117,10 @@ def load_decoder(
     norm = reader.tensor("model.norm.weight")
     head = make_linear(embedding) if architecture.tie_word_embeddings else reader.linear(["lm_head"], has_bias=False)
     rotary = Rotary(architecture, max_positions, dtype, device)
-    return Decoder(architecture, embedding=embedding, layers=tuple(layers), norm=norm, head=head, rotary=rotary)
+    ops = TorchOps(architecture) if kernels is None else NativeOps(architecture, kernels)
+    return Decoder(
+        architecture, embedding=embedding, layers=tuple(layers), norm=norm, head=head, rotary=rotary, ops=ops
+    )  # fmt: skip
 
 
 class _Reader:
@@ -142,6 +140,9 @@ class _Reader:
         bias = _stack([self.tensor(f"{name}.bias") for name in names]) if has_bias else None
         return make_linear(weight, bias)
 
+    def _qk_norms(self, attention: str) -> tuple[Tensor, Tensor]:
+        return self.tensor(f"{attention}.q_norm.weight"), self.tensor(f"{attention}.k_norm.weight")
+
     def layer(self, index: int) -> Layer:
         shape = self._weights.architecture
         prefix = f"model.layers.{index}"
@@ -149,8 +150,7 @@ class _Reader:
         return Layer(
             input_norm=self.tensor(f"{prefix}.input_layernorm.weight"),
             qkv=self.linear([f"{attention}.{part}_proj" for part in "qkv"], has_bias=shape.attention_bias),
-            q_norm=self.tensor(f"{attention}.q_norm.weight") if shape.qk_norm else None,
-            k_norm=self.tensor(f"{attention}.k_norm.weight") if shape.qk_norm else None,
+            qk_norms=self._qk_norms(attention) if shape.qk_norm else None,
             output=self.linear([f"{attention}.o_proj"], has_bias=shape.attention_output_bias),
             post_attention_norm=self.tensor(f"{prefix}.post_attention_layernorm.weight"),
             gate_up=self.linear([f"{mlp}.gate_proj", f"{mlp}.up_proj"], has_bias=shape.mlp_bias),

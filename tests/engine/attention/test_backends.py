@@ -5,7 +5,9 @@ the pages come zeroed from the kernel, and only keys and values of computed toke
 multiplied by a probability of exactly 0, which makes 0 of every finite number.
 """
 
+import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -15,14 +17,37 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.architecture import ModelArchitecture
-from engine.attention.backend import AttentionBackend, AttentionInputs, PrefillChunk
+from engine.attention.backend import AttentionBackend, AttentionInputs, LayerWindows, PrefillChunk
 from engine.attention.gather_sdpa import GatherSdpa
+from engine.attention.native_paged import NativePaged
 from engine.attention.reference import ReferenceAttention
-from engine.attention.select import select_backend
 from engine.cache.kv_cache import KVCache
+from engine.native import load_kernels
+from engine.native.kernels import Kernels
 
 NUM_LAYERS = 2
-BACKENDS = [GatherSdpa(), ReferenceAttention()]
+HEAD_DIM = 24
+
+
+@functools.cache
+def kernels() -> Kernels:
+    loaded = load_kernels(head_dim=HEAD_DIM, dtype=torch.bfloat16, device=torch.device("cpu"))
+    assert loaded is not None
+    return loaded
+
+
+def native_paged(windows: LayerWindows) -> NativePaged:
+    return NativePaged(kernels(), windows)
+
+
+ALL_DTYPES = {torch.float32: 2e-6, torch.bfloat16: 2**-7, torch.float16: 2**-10}
+"""Tolerances."""
+
+BACKENDS = {
+    "gather": (GatherSdpa, list(ALL_DTYPES)),
+    "reference": (ReferenceAttention, list(ALL_DTYPES)),
+    "native": (native_paged, [torch.bfloat16]),
+}
 GARBAGE = 3e4  # as large as float16 can hold
 
 
@@ -45,9 +70,9 @@ class Layout:
     chunks: tuple[tuple[int, int], ...]
     block_size: int
     heads: tuple[int, int]
-    head_dim: int
     contiguous: bool
     seed: int
+    window: int = 0  # of the second layer
 
     @property
     def parts(self) -> list[Part]:
@@ -64,10 +89,10 @@ def layouts(draw: st.DrawFn) -> Layout:
         decode_starts=tuple(decode_starts),
         chunks=tuple(draw(st.lists(chunk, min_size=min_chunks, max_size=3))),
         block_size=draw(st.sampled_from([16, 32, 256])),
-        heads=draw(st.sampled_from([(4, 4), (4, 2), (6, 2), (3, 1)])),
-        head_dim=draw(st.sampled_from([8, 24])),
+        heads=draw(st.sampled_from([(4, 4), (4, 2), (6, 2), (3, 1), (8, 2), (7, 1)])),
         contiguous=draw(st.booleans()),
         seed=draw(st.integers(0, 2**16)),
+        window=draw(st.one_of(st.just(0), st.integers(1, 100))),
     )
 
 
@@ -75,7 +100,7 @@ class Scene:
     """A cache filled with garbage, the past of every sequence written into its blocks, and one new batch."""
 
     def __init__(self, layout: Layout, dtype: torch.dtype) -> None:
-        self.parts, self.dtype = layout.parts, dtype
+        self.parts, self.dtype, self.window = layout.parts, dtype, layout.window
         self._generator = torch.Generator().manual_seed(layout.seed)
         heads, kv_heads = layout.heads
         self.block_size = layout.block_size
@@ -83,7 +108,7 @@ class Scene:
         num_blocks = 1 + sum(sizes) + 3
         shape = ModelArchitecture(
             family="llama", name="tiny", vocab_size=8, hidden_size=8, intermediate_size=8, num_layers=NUM_LAYERS,
-            num_heads=heads, num_kv_heads=kv_heads, head_dim=layout.head_dim, rms_norm_eps=1e-6, rope_theta=1e4,
+            num_heads=heads, num_kv_heads=kv_heads, head_dim=HEAD_DIM, rms_norm_eps=1e-6, rope_theta=1e4,
             max_position_embeddings=256,
         )  # fmt: skip
         self.cache = KVCache(
@@ -93,11 +118,11 @@ class Scene:
         if not layout.contiguous:
             order = order[torch.randperm(len(order), generator=self._generator)]
         self.tables = [table.tolist() for table in order[: sum(sizes)].split(sizes)]
-        self.past = [self._draw(NUM_LAYERS, 2, part.start, kv_heads, layout.head_dim) for part in self.parts]
+        self.past = [self._draw(NUM_LAYERS, 2, part.start, kv_heads, HEAD_DIM) for part in self.parts]
         self._fill()
         rows = sum(part.num_tokens for part in self.parts)
-        self.q = self._draw(NUM_LAYERS, rows, heads, layout.head_dim)
-        self.k, self.v = (self._draw(NUM_LAYERS, rows, kv_heads, layout.head_dim) for _ in range(2))
+        self.q = self._draw(NUM_LAYERS, rows, heads, HEAD_DIM)
+        self.k, self.v = (self._draw(NUM_LAYERS, rows, kv_heads, HEAD_DIM) for _ in range(2))
 
     def _draw(self, *shape: int) -> Tensor:
         return torch.randn(shape, generator=self._generator).to(self.dtype)
@@ -133,8 +158,9 @@ class Scene:
             chunks=tuple(chunks),
         )
 
-    def computed(self, backend: AttentionBackend) -> Tensor:
+    def computed(self, make_backend: Callable[[LayerWindows], AttentionBackend]) -> Tensor:
         """(layers, rows, heads, head_dim)"""
+        backend = make_backend(LayerWindows((None, self.window or None)))
         attend = backend.prepare(self.inputs, self.cache)
         layers = [attend(layer, self.q[layer], self.k[layer], self.v[layer]) for layer in range(NUM_LAYERS)]
         assert {tensor.dtype for tensor in layers} == {self.dtype}
@@ -146,13 +172,15 @@ class Scene:
 
     def _expected_layer(self, layer: int) -> Tensor:
         outputs, row = [], 0
+        window = self.window if layer == 1 else 0
         for part, past in zip(self.parts, self.past, strict=True):
             new = slice(row, row + part.num_tokens)
             keys = torch.cat((past[layer, 0], self.k[layer, new])).double()
             values = torch.cat((past[layer, 1], self.v[layer, new])).double()
             for offset in range(part.num_tokens):
-                seen = part.start + offset + 1
-                outputs.append(attend_by_hand(self.q[layer, row + offset].double(), keys[:seen], values[:seen]))
+                end = part.start + offset + 1
+                seen = slice(max(end - window, 0) if window else 0, end)
+                outputs.append(attend_by_hand(self.q[layer, row + offset].double(), keys[seen], values[seen]))
             row += part.num_tokens
         return torch.stack(outputs)
 
@@ -169,31 +197,30 @@ def attend_by_hand(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return out
 
 
-TOLERANCES = {torch.float32: 2e-6, torch.bfloat16: 2**-7, torch.float16: 2**-10}
-
-
-@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
-@given(layout=layouts(), dtype=st.sampled_from(list(TOLERANCES)))
-@example(Layout((), ((0, 16),), 16, (4, 2), 8, contiguous=True, seed=1), torch.float32)
-@example(Layout((15, 16, 31), ((16, 1), (0, 40)), 16, (4, 2), 8, contiguous=False, seed=2), torch.float32)
-@example(Layout((0,), (), 256, (3, 1), 24, contiguous=True, seed=3), torch.bfloat16)
+@pytest.mark.parametrize("name", BACKENDS)
+@given(data=st.data(), layout=layouts())
+@example(None, Layout((), ((0, 16),), 16, (4, 2), contiguous=True, seed=1))
+@example(None, Layout((15, 16, 31), ((16, 1), (0, 40)), 16, (4, 2), contiguous=False, seed=2, window=8))
+@example(None, Layout((0,), (), 256, (3, 1), contiguous=True, seed=3, window=1))
 @settings(max_examples=60, deadline=None)
-def test_attention_is_the_definition(backend: AttentionBackend, layout: Layout, dtype: torch.dtype) -> None:
+def test_attention_is_the_definition(name: str, data: st.DataObject | None, layout: Layout) -> None:
+    make_backend, dtypes = BACKENDS[name]
+    dtype = dtypes[0] if data is None else data.draw(st.sampled_from(dtypes))
     scene = Scene(layout, dtype)
     with torch.inference_mode():
-        found = scene.computed(backend)
-    tolerance = TOLERANCES[dtype]
+        found = scene.computed(make_backend)
+    tolerance = ALL_DTYPES[dtype]
     torch.testing.assert_close(found.double(), scene.expected(), rtol=tolerance, atol=4 * tolerance)
 
 
 @given(layout=layouts())
 @settings(max_examples=30, deadline=None)
-def test_both_leave_the_same_cache(layout: Layout) -> None:
+def test_all_leave_the_same_cache(layout: Layout) -> None:
     """Only the slots of the new rows change, to exactly their keys and values."""
-    scenes = [Scene(layout, torch.float32) for _ in BACKENDS]
+    scenes = [Scene(layout, torch.bfloat16) for _ in BACKENDS]
     before = [tensor.clone() for layer in range(NUM_LAYERS) for tensor in scenes[0].cache.layer(layer)]
-    for scene, backend in zip(scenes, BACKENDS, strict=True):
-        scene.computed(backend)
+    for scene, (make_backend, _) in zip(scenes, BACKENDS.values(), strict=True):
+        scene.computed(make_backend)
     slots = scenes[0].inputs.slots
     written = [x[layer] for layer in range(NUM_LAYERS) for x in (scenes[0].k, scenes[0].v)]
     for scene in scenes:
@@ -204,5 +231,8 @@ def test_both_leave_the_same_cache(layout: Layout) -> None:
             assert torch.equal(new.flatten(0, 1), old_slots)
 
 
-def test_a_cpu_gets_gather_and_sdpa() -> None:
-    assert select_backend(torch.device("cpu")).name == "gather + SDPA"
+def test_window_of_a_layer() -> None:
+    windows = LayerWindows((None, 8, None))
+    assert [windows.of(layer) for layer in range(3)] == [0, 8, 0]
+    assert windows.distinct == {0, 8}
+    assert (LayerWindows().of(5), LayerWindows().distinct) == (0, {0})

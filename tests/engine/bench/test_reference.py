@@ -69,3 +69,14 @@ def test_the_dense_copy_has_the_dtype_asked_for(tmp_path: Path) -> None:
         reference = TransformersReference(weights, torch.bfloat16)
     assert reference._model.dtype is torch.bfloat16
     assert not reference._model.training
+
+
+def test_continuous_batching_gives_the_same_answers(tmp_path: Path) -> None:
+    model = tiny_llama()
+    with closing(open_weights(save_folder(model, tmp_path / "tiny"))) as weights:
+        reference = TransformersReference(weights, torch.float32)
+    lengths = [6, 2, 4]
+    with reference.continuous(2) as continuous:
+        found = continuous.generate(PROMPTS, lengths)
+    expected = [greedy_answer(model, prompt, length)[0] for prompt, length in zip(PROMPTS, lengths, strict=True)]
+    assert found == expected

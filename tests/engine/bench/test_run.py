@@ -10,7 +10,7 @@ import pytest
 
 from engine.bench import reference as reference_module
 from engine.bench import run
-from engine.bench.workloads import BATCH, PREFILL, SINGLE
+from engine.bench.workloads import BATCH, PREFILL, SINGLE, SLOTS
 from engine.config import EngineConfig
 from tests.fakes.engine import model_info
 
@@ -37,16 +37,23 @@ class Timed:
         warms_up = max(lengths) <= run._WARM_UP_TOKENS and max(lengths) > 1
         self.seen.append((len(prompts), sum(lengths)))
         if not warms_up:
-            counted = sum(lengths) if lengths[0] > 1 else sum(map(len, prompts))
+            counted = sum(lengths) if max(lengths) > 1 else sum(map(len, prompts))
             self._clock.now_s += counted / self._speeds[len(prompts)].pop(0)
         return [[0] * length for length in lengths]
 
 
 class TimedLLM(Timed):
-    """Stands for a loaded engine."""
+    """Stands for a loaded engine, and for transformers."""
 
-    config: EngineConfig | None = None
     info = replace(model_info(), dtype="bfloat16")
+
+    def __init__(self, clock: Clock, speeds: dict[int, list[float]]) -> None:
+        super().__init__(clock, speeds)
+        self.slots: list[int] = []
+
+    def continuous(self, num_slots: int) -> "TimedLLM":
+        assert num_slots == 8
+        return self
 
     def __enter__(self) -> "TimedLLM":
         return self
@@ -78,18 +85,18 @@ def measure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Measure:
         llm = TimedLLM(clock, ours)
 
         def load(config: EngineConfig) -> TimedLLM:
-            llm.config = config
+            assert not config.prefix_caching, "a prefix hit is no computation"
+            llm.slots.append(config.max_num_seqs)
             return llm
 
         monkeypatch.setattr(run, "time", clock)
         monkeypatch.setattr(run, "LLM", load)
         monkeypatch.setattr(run, "open_weights", lambda _path: NoWeights())
-        other = Timed(clock, theirs or {})
+        other = TimedLLM(clock, theirs or {})
         monkeypatch.setattr(reference_module, "TransformersReference", lambda _weights, _dtype: other)
         path = tmp_path / "figures.json"
         code = run.bench(name, EngineConfig(model="m.gguf"), path)
-        assert llm.config is not None
-        assert not llm.config.prefix_caching, "a prefix hit is no computation"
+        assert llm.slots == ([16, 16, 8] if name == "cpu" else [16])
         return code, json.loads(path.read_text())
 
     return measure_one
@@ -126,45 +133,56 @@ def test_the_hardware_is_named(measure: Measure) -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs", "code", "reached", "valid"),
     [
-        ((40, 340), (24, 210), 0, [True, True], [True, True]),
-        ((31.2, 252), (24, 210), 0, [True, True], [True, True]),
-        ((31.1, 340), (24, 210), 1, [False, True], [True, True]),
-        ((40, 251), (24, 210), 1, [True, False], [True, True]),
-        ((40, 340), (19.1, 210), 1, [True, True], [False, True]),
-        ((40, 340), (24, 167), 1, [True, True], [True, False]),
-        ((40, 340), (19.2, 168), 0, [True, True], [True, True]),
+        ((40, 340, 160), (24, 210, 75), 0, [True] * 3, [True] * 3),
+        ((36, 315, 150), (24, 210, 75), 0, [True] * 3, [True] * 3),
+        ((35.9, 340, 160), (24, 210, 75), 1, [False, True, True], [True] * 3),
+        ((40, 314, 160), (24, 210, 75), 1, [True, False, True], [True] * 3),
+        ((40, 340, 149), (24, 210, 75), 1, [True, True, False], [True] * 3),
+        ((40, 340, 160), (19.1, 210, 75), 1, [True] * 3, [False, True, True]),
+        ((40, 340, 160), (24, 167, 75), 1, [True] * 3, [True, False, True]),
+        ((40, 340, 160), (24, 210, 59), 1, [True] * 3, [True, True, False]),
+        ((40, 340, 160), (19.2, 168, 60), 0, [True] * 3, [True] * 3),
     ],
-    ids=["fast", "just", "slow-single", "slow-batch", "busy-single", "busy-batch", "valid-floor"],
-)
+    ids=[
+        "fast", "just", "slow-single", "slow-batch", "slow-slots", "busy-single", "busy-batch", "busy-slots",
+        "valid-floor",
+    ],
+)  # fmt: skip
 def test_the_comparison_is_red_or_green(
     measure: Measure, ours: Any, theirs: Any, code: int, reached: list[bool], valid: list[bool]
 ) -> None:
-    """At least 1.3 times one stream and 1.2 times a batch; void below 80 % of 24 and 210 tok/s."""
+    """At least 1.5 times one stream and a batch, twice the continuous batching; void below 80 % of quiet figures."""
     # A hair above, so that exact borders do not hang on floating point.
-    by_size = [{1: [pair[0] * 1.00001] * 3, 16: [pair[1] * 1.00001] * 3} for pair in (ours, theirs)]
+    by_size = [
+        {size: [speed * 1.00001] * 3 for size, speed in zip((1, 16, 40), each, strict=True)} for each in (ours, theirs)
+    ]
     by_size[0] = {size: [speed * 1.00001 for speed in speeds] for size, speeds in by_size[0].items()}
     found, said = measure("cpu", *by_size)
     assert found == code
     assert [row["reached"] for row in said["results"]] == reached
     assert [row["reference_valid"] for row in said["results"]] == valid
-    assert [row["workload"] for row in said["results"]] == ["single", "batch"]
+    assert [row["workload"] for row in said["results"]] == ["single", "batch", "slots"]
 
 
 def test_the_ratio_is_that_of_neighbours_in_time(measure: Measure) -> None:
     """The machine halves its speed for the last two runs of both: the ratio does not notice."""
-    ours = {1: [60.0, 30.0, 30.0], 16: [600.0, 300.0, 300.0]}
-    theirs = {1: [40.0, 20.0, 20.0], 16: [400.0, 200.0, 200.0]}
+    ours = {1: [60.0, 30.0, 30.0], 16: [600.0, 300.0, 300.0], 40: [200.0, 100.0, 100.0]}
+    theirs = {1: [40.0, 20.0, 20.0], 16: [400.0, 200.0, 200.0], 40: [80.0, 40.0, 40.0]}
     _, said = measure("cpu", ours, theirs)
-    assert [row["ratio"] for row in said["results"]] == pytest.approx([1.5, 1.5])
+    assert [row["ratio"] for row in said["results"]] == pytest.approx([1.5, 1.5, 2.5])
 
 
 def test_both_sides_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(run, "time", clock)
-    llm, other = (TimedLLM(clock, {1: [50.0] * 3, 16: [500.0] * 3}) for _ in range(2))
+    llm, other = (TimedLLM(clock, {1: [50.0] * 3, 16: [500.0] * 3, 40: [100.0] * 3}) for _ in range(2))
     for goal in run.GOALS:
         run._compare_goal(llm, other, goal)  # type: ignore[arg-type]
     assert llm.seen == other.seen
     warm_up = run._WARM_UP_TOKENS
-    single, batch = SINGLE.new_tokens, 16 * BATCH.new_tokens
-    assert llm.seen == [(1, warm_up), *[(1, single)] * 3, (16, 16 * warm_up), *[(16, batch)] * 3]
+    single, batch, slots = sum(SINGLE.lengths()), sum(BATCH.lengths()), sum(SLOTS.lengths())
+    assert (single, batch, slots) == (128, 1024, 1060)
+    short = sum(min(warm_up, length) for length in SLOTS.lengths())
+    assert llm.seen == [
+        (1, warm_up), *[(1, single)] * 3, (16, 16 * warm_up), *[(16, batch)] * 3, (40, short), *[(40, slots)] * 3,
+    ]  # fmt: skip

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from engine.bench.reference import llama_config
+from engine.bench.reference_config import reference_config
 from engine.engine import Engine
 from engine.requests import Message, Request, SamplingParams
 from engine.weights.source import open_weights
@@ -34,7 +34,7 @@ CONVERSATIONS = [
 def reference(starter_gguf: Path) -> LlamaForCausalLM:
     """The weights as they come out of the file, in float32."""
     weights = open_weights(starter_gguf)
-    model = LlamaForCausalLM(llama_config(weights.architecture))
+    model = LlamaForCausalLM(reference_config(weights.architecture))
     tensors = {name: weights.tensor(name, torch.float32) for name, _ in model.named_parameters()}
     weights.close()
     model.load_state_dict(tensors, strict=False)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from engine.answer import Answer
 from engine.cache.block_pool import BlockPool
 from engine.config import EngineConfig
-from engine.errors import RequestError, UsageError
+from engine.errors import RequestError, UsageError, reason
 from engine.events import (
     BlockMap,
     BlockOwner,
@@ -202,27 +202,27 @@ class Engine:
         deltas, finished = [], []
         for sequence in extended:
             answer = self._answers[sequence.request_id]
-            delta, reason, message = self._take(answer, now_s)
+            delta, end, message = self._take(answer, now_s)
             deltas.append(delta)
-            if reason is not None:
+            if end is not None:
                 self._scheduler.finish(sequence)
                 del self._answers[sequence.request_id]
-                finished.append(answer.finished(reason, message))
+                finished.append(answer.finished(end, message))
         return tuple(deltas), tuple(finished)
 
     def _take(self, answer: Answer, now_s: float) -> tuple[TextDelta, FinishReason | None, str]:
         """Show an answer's newest token. What goes wrong with its text ends this answer, not the engine."""
         sequence = answer.sequence
         try:
-            delta, reason = answer.take(self._scheduler.reached_limit(sequence), now_s)
+            delta, end = answer.take(self._scheduler.reached_limit(sequence), now_s)
         except Exception as error:
             log.exception("the text of request %s could not be made", sequence.request_id)
             delta = TextDelta(sequence.request_id, (sequence.token_ids[-1],), "")
-            return delta, FinishReason.ERROR, f"The answer's text could not be made: {error}. Ask again."
-        return delta, reason, self._end_message(reason)
+            return delta, FinishReason.ERROR, f"The answer's text could not be made: {reason(error)}. Ask again."
+        return delta, end, self._end_message(end)
 
-    def _end_message(self, reason: FinishReason | None) -> str:
-        if reason is not FinishReason.CAPACITY:
+    def _end_message(self, end: FinishReason | None) -> str:
+        if end is not FinishReason.CAPACITY:
             return ""
         return (
             f"The answer filled the whole KV cache of {self._scheduler.pool.capacity_tokens:,} tokens. "

@@ -12,6 +12,11 @@ class EngineError(Exception):
     exit_code: ClassVar[int] = 1
 
 
+def reason(error: Exception) -> str:
+    """What to say of any error inside a sentence: its text without the full stop, or its name where it has none."""
+    return str(error).rstrip(". \n") or type(error).__name__
+
+
 class UsageError(EngineError):
     """The input cannot be used as given: a missing file, a foreign format, an option out of range."""
 

@@ -14,7 +14,9 @@ from engine.cache.block_pool import BlockPool
 from engine.cache.kv_cache import KVCache, block_bytes
 from engine.config import EngineConfig
 from engine.events import LoadProgress, ModelInfo
+from engine.memory.measure import admission_floor_bytes
 from engine.memory.plan import MemoryPlan
+from engine.memory.pressure import MemoryGate
 from engine.model.decoder import Decoder, Weights, load_decoder
 from engine.native import load_kernels
 from engine.runner.model_runner import ModelRunner
@@ -126,8 +128,16 @@ def _serving_side(
         max_model_len=memory_plan.snapshot.max_model_len_tokens,
         policy=config.policy,
         max_chunk_tokens=config.max_chunk_tokens,
+        gate=_gate(memory_plan) if target.is_cpu else None,
     )
     return ModelRunner(decoder, cache, backend, target.device), scheduler
+
+
+def _gate(memory_plan: MemoryPlan) -> MemoryGate:
+    """System memory can be short long after the plan; a GPU's blocks are allocated when it is made."""
+    taken = memory_plan.snapshot
+    floor_bytes = admission_floor_bytes(total_bytes=taken.total_bytes, margin_bytes=taken.margin_bytes)
+    return MemoryGate(floor_bytes=floor_bytes)
 
 
 def _info(

@@ -72,7 +72,8 @@ def _gpu(name: str) -> torch.device:
 
 def _best_cpu_dtype() -> torch.dtype:
     """bf16 where the CPU multiplies it natively (AVX512-BF16, AMX); elsewhere it would be emulated."""
-    return torch.bfloat16 if torch.cpu._is_avx512_bf16_supported() else torch.float32  # noqa: SLF001
+    native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()  # noqa: SLF001
+    return torch.bfloat16 if native else torch.float32
 
 
 def _dtype(config: EngineConfig, best: torch.dtype) -> torch.dtype:

@@ -2,142 +2,38 @@
 
 import gc
 import logging
-import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from queue import SimpleQueue
 from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.commands import Cancel, Command, LoadModel, ResizeCache, Stop, Submit, UnloadModel, Watch
+from engine.commands import Cancel, LoadModel, ResizeCache, Stop, Submit, UnloadModel, Watch
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.events import (
     BlockMap,
-    EngineEvent,
     EngineState,
-    EngineStatus,
     FinishReason,
     LoadProgress,
-    RequestFailed,
     RequestFinished,
-    StepOutput,
 )
-from engine.loop import EngineLoop
 from engine.requests import Message, Request, SamplingParams
 from engine.runner.model_runner import RunResult
 from engine.scheduling.batch import Batch
+from tests.fakes.loop_thread import PATIENCE_S, LoopThread, Progress, at_step
 from tests.fakes.tiny_model import chat_gguf, greedy, tiny_chat_model, tiny_config
 
-PATIENCE_S = 60
 PROMPT = list(range(50, 90))
-Progress = Callable[[LoadProgress], None]
 
 
 @pytest.fixture(scope="module")
 def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return chat_gguf(tiny_chat_model(), tmp_path_factory.mktemp("model") / "tiny.gguf")
-
-
-class Ownership(TorchDispatchMode):
-    """Sees every tensor that its own thread makes, and how."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pointers: set[int] = set()
-        self.grad_modes: set[tuple[bool, bool]] = set()
-
-    def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        self.grad_modes.add((torch.is_grad_enabled(), torch.is_inference_mode_enabled()))
-        made = result if isinstance(result, tuple | list) else [result]
-        self.pointers |= {tensor.untyped_storage().data_ptr() for tensor in made if isinstance(tensor, Tensor)}
-        return result
-
-
-class LoopThread:
-    """A loop in a thread of its own; the test waits for events, never for time."""
-
-    def __init__(self, load_engine: Callable[[EngineConfig, Progress], Engine] = Engine.load) -> None:
-        self.commands: SimpleQueue[Command] = SimpleQueue()
-        self.events: list[EngineEvent] = []
-        self.owned = Ownership()
-        self.on_event: Callable[[EngineEvent], None] = lambda _event: None
-        self.loop = EngineLoop(self.commands, self._take, load_engine)
-        self._changed = threading.Condition()
-        self.thread = threading.Thread(target=self._run)
-        self.thread.start()
-
-    def _run(self) -> None:
-        with self.owned:
-            self.loop.run()
-
-    def _take(self, event: EngineEvent) -> None:
-        self.on_event(event)
-        with self._changed:
-            self.events.append(event)
-            self._changed.notify_all()
-
-    def put(self, *commands: Command) -> None:
-        for command in commands:
-            self.commands.put(command)
-
-    def wait_for(self, found: Callable[["LoopThread"], Any]) -> Any:
-        with self._changed:
-            assert self._changed.wait_for(lambda: found(self), PATIENCE_S), self.events[-3:]
-            return found(self)
-
-    def wait_for_state(self, state: EngineState) -> EngineStatus:
-        """The newest status, once it is this one."""
-        return self.wait_for(lambda seen: seen.statuses and seen.statuses[-1].state is state and seen.statuses[-1])
-
-    def wait_for_end(self, request_id: str) -> RequestFinished:
-        return self.wait_for(lambda seen: seen.ends.get(request_id))
-
-    @property
-    def statuses(self) -> list[EngineStatus]:
-        return [event for event in self.events if isinstance(event, EngineStatus)]
-
-    @property
-    def steps(self) -> list[StepOutput]:
-        return [event for event in self.events if isinstance(event, StepOutput)]
-
-    @property
-    def ends(self) -> dict[str, RequestFinished]:
-        alone = [event for event in self.events if isinstance(event, RequestFinished)]
-        return {end.request_id: end for end in [*alone, *(end for step in self.steps for end in step.finished)]}
-
-    @property
-    def failures(self) -> dict[str, str]:
-        return {event.request_id: event.message for event in self.events if isinstance(event, RequestFailed)}
-
-    def tokens(self, request_id: str) -> list[int]:
-        deltas = [delta for step in self.steps for delta in step.deltas if delta.request_id == request_id]
-        return [token for delta in deltas for token in delta.token_ids]
-
-    def stop(self) -> None:
-        self.put(Stop())
-        self.thread.join(PATIENCE_S)
-        assert not self.thread.is_alive()
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., LoopThread]]:
-    started: list[LoopThread] = []
-
-    def start_one(*args: Any) -> LoopThread:
-        started.append(LoopThread(*args))
-        return started[-1]
-
-    yield start_one
-    for thread in started:
-        thread.stop()
 
 
 @pytest.fixture
@@ -234,16 +130,6 @@ def test_a_cancel_ends_one_request_once(ready: LoopThread) -> None:
     assert [each.request_id for each in ends] == ["a"]
 
 
-def at_step(thread: LoopThread, step: int, *commands: Command) -> None:
-    """Send commands from the loop's own thread, so that a busy machine cannot make them late."""
-
-    def on_event(event: EngineEvent) -> None:
-        if isinstance(event, StepOutput) and event.stats.step == step:
-            thread.put(*commands)
-
-    thread.on_event = on_event
-
-
 def test_rows_and_block_maps_come_while_somebody_watches(ready: LoopThread) -> None:
     ready.put(Watch(enabled=True), Submit(greedy("a", PROMPT, 5)))
     ready.wait_for_end("a")
@@ -301,6 +187,23 @@ def test_loading_another_model_closes_the_first(ready: LoopThread, gguf: Path) -
     assert ready.steps[-1].stats.blocks_total == 20
 
 
+def test_a_request_behind_two_loads_is_served_by_the_second(start: Callable[..., LoopThread], gguf: Path) -> None:
+    """The second load stops the first, and what came after it must not overtake it."""
+    thread = start()
+    sent = []
+
+    def on_event(event: object) -> None:
+        if isinstance(event, LoadProgress) and not sent:
+            sent.append(event)
+            thread.put(LoadModel(tiny_config(gguf, num_kv_blocks=20)), Submit(greedy("a", PROMPT, 3)))
+
+    thread.on_event = on_event
+    thread.put(LoadModel(tiny_config(gguf)))
+    assert thread.wait_for_end("a").new_tokens == 3
+    assert thread.failures == {}
+    assert thread.steps[-1].stats.blocks_total == 20
+
+
 def damaged(gguf: Path, folder: Path) -> dict[str, tuple[EngineConfig, str]]:
     """Configurations that cannot be loaded, and how the sentence begins."""
     cut, foreign = folder / "cut.gguf", folder / "foreign.gguf"
@@ -341,7 +244,7 @@ def test_a_load_that_stumbles_is_told_with_details(start: Callable[..., LoopThre
     thread = start(stumble)
     thread.put(LoadModel(EngineConfig(model="x")))
     status = thread.wait_for_state(EngineState.FAILED)
-    assert status.message == "The model could not be loaded: no room"
+    assert status.message == "The model could not be loaded: no room."
     assert "MemoryError" in status.details
     assert status.exit_code == 1
 

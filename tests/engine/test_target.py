@@ -1,6 +1,7 @@
 """Device, dtype and memory before anything is loaded."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,13 +87,20 @@ def test_a_foreign_device_is_named(device: str) -> None:
 
 
 @pytest.mark.usefixtures("_no_gpu")
-@pytest.mark.parametrize(("native", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
-def test_bfloat16_only_where_the_cpu_multiplies_it(
-    monkeypatch: pytest.MonkeyPatch, native: bool, expected: torch.dtype
-) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: native)
+@pytest.mark.parametrize(("avx512", "amx"), [(True, True), (True, False), (False, True), (False, False)])
+def test_bfloat16_only_where_the_cpu_multiplies_it(monkeypatch: pytest.MonkeyPatch, avx512: bool, amx: bool) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    expected = torch.bfloat16 if avx512 or amx else torch.float32
     assert choose_target(EngineConfig(threads=1)).dtype is expected
-    assert choose_target(EngineConfig(threads=1, dtype="float16")).dtype is torch.float16
+    for name in ("bfloat16", "float16", "float32"):
+        assert choose_target(EngineConfig(threads=1, dtype=name)).dtype is getattr(torch, name), "what is asked wins"
+
+
+def test_what_torch_says_of_this_cpu_is_what_the_kernel_says() -> None:
+    flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")).split()
+    assert torch.cpu._is_avx512_bf16_supported() == ("avx512_bf16" in flags)
+    assert torch.cpu._is_amx_tile_supported() == ("amx_tile" in flags)
 
 
 def test_an_unknown_dtype_lists_the_known() -> None:

@@ -191,6 +191,9 @@ class FakeEngine:
     def set_watched(self, *, enabled: bool) -> None:
         self._watched = enabled
 
+    def check_integrity(self) -> None:
+        """A script has no books."""
+
     def close(self) -> None:
         assert threading.get_ident() == self.thread_id, "closed by a thread that did not build it"
         self.is_closed = True

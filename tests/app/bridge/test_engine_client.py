@@ -151,7 +151,7 @@ def test_a_request_without_a_model_fails_with_a_sentence(qtbot: QtBot, client: E
     ("error", "message"),
     [
         (ModelError("The file is cut short."), "The file is cut short."),
-        (ValueError("odd"), "The model could not be loaded: odd"),
+        (ValueError("odd"), "The model could not be loaded: odd."),
     ],
 )
 def test_a_failed_load_is_a_sentence_and_the_next_load_works(

@@ -25,6 +25,64 @@ def test_cores_of_this_machine() -> None:
     assert measure._core_of(10**6) == str(10**6), "a CPU that the kernel does not describe"
 
 
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, dict[str, str]], None]:
+    """A machine of eight cores, /proc/self/cgroup as given, and files below /sys/fs/cgroup."""
+    monkeypatch.setattr(measure.os, "sched_getaffinity", lambda _pid: set(range(8)))
+    monkeypatch.setattr(measure, "_core_of", str)
+    monkeypatch.setattr(measure, "_OWN_GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(measure, "_GROUP_ROOT", tmp_path / "sys")
+
+    def write(own: str, files: dict[str, str]) -> None:
+        (tmp_path / "cgroup").write_text(own)
+        for name, text in files.items():
+            path = tmp_path / "sys" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "cores"),
+    [
+        ("0::/\n", {"cpu.max": "max 100000\n"}, 8),
+        ("0::/\n", {"cpu.max": "200000 100000\n"}, 2),
+        ("0::/\n", {"cpu.max": "350000 100000\n"}, 3),
+        ("0::/\n", {"cpu.max": "50000 100000\n"}, 1),
+        ("0::/\n", {"cpu.max": "9900000 100000\n"}, 8),
+        ("0::/\n", {"cpu.max": "nonsense\n"}, 8),
+        ("0::/\n", {}, 8),
+        ("0::/user/app\n", {"user/app/cpu.max": "max 100000\n", "user/cpu.max": "400000 100000\n"}, 4),
+        ("0::/user/app\n", {"user/app/cpu.max": "300000 100000\n", "user/cpu.max": "400000 100000\n"}, 3),
+        ("0::/user/app\n", {"user/other/cpu.max": "100000 100000\n"}, 8),
+        ("0::/not/mounted/here\n", {"cpu.max": "500000 100000\n"}, 5),
+        ("3:cpu,cpuacct:/box\n", {"cpu,cpuacct/box/cpu.cfs_quota_us": "250000\n",
+                                  "cpu,cpuacct/box/cpu.cfs_period_us": "100000\n"}, 2),
+        ("3:cpu:/box\n", {"cpu/box/cpu.cfs_quota_us": "-1\n", "cpu/box/cpu.cfs_period_us": "100000\n"}, 8),
+        ("3:cpu:/box\n", {"cpu/cpu.cfs_quota_us": "100000\n", "cpu/cpu.cfs_period_us": "50000\n"}, 2),
+        ("4:memory:/box\n", {"memory/box/cpu.max": "100000 100000\n"}, 8),
+    ],
+)  # fmt: skip
+def test_a_quota_of_processor_time_is_as_good_as_fewer_cores(
+    group: Callable[[str, dict[str, str]], None], own: str, files: dict[str, str], cores: int
+) -> None:
+    group(own, files)
+    assert measure.physical_cores() == cores
+
+
+def test_without_control_groups_the_affinity_decides(group: Callable[[str, dict[str, str]], None]) -> None:
+    assert measure.physical_cores() == 8
+
+
+def test_affinity_and_quota_both_count(
+    group: Callable[[str, dict[str, str]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group("0::/\n", {"cpu.max": "400000 100000\n"})
+    monkeypatch.setattr(measure.os, "sched_getaffinity", lambda _pid: {0, 5})
+    assert measure.physical_cores() == 2
+
+
 def test_the_total_is_the_machines() -> None:
     assert measure.system_total_bytes() == psutil.virtual_memory().total
 
@@ -85,3 +143,13 @@ def test_missing_files_change_nothing(groups: Groups, monkeypatch: pytest.Monkey
     groups()
     monkeypatch.setattr(measure, "_CGROUP_LIMITS", ((tmp_path / "none", tmp_path / "nothing"),))
     assert measure.cpu_available_bytes() == 8 * GIB
+
+
+@pytest.mark.parametrize(
+    ("total_gib", "margin_gib", "floor_gib"),
+    [(16, 10, 1), (64, 30, 4), (256, 1, 0.25)],
+    ids=["desktop", "workstation", "small-group-on-a-large-machine"],
+)
+def test_no_further_request_starts_below_a_floor(total_gib: int, margin_gib: int, floor_gib: float) -> None:
+    found = measure.admission_floor_bytes(total_bytes=total_gib * GIB, margin_bytes=margin_gib * GIB)
+    assert found == floor_gib * GIB

@@ -94,7 +94,7 @@ class EngineLoop:
     Args:
         commands: filled by any thread.
         sink: receives every event, in order, in the loop's thread; it must not block.
-        load_engine: builds an engine; calls the progress function between stages.
+        load_engine: builds an engine and calls the progress function between stages; None takes the real one.
         idle_check_s: how long nothing is asked before the engine's books are checked, once.
     """
 
@@ -102,13 +102,13 @@ class EngineLoop:
         self,
         commands: "SimpleQueue[Command]",
         sink: Callable[[EngineEvent], None],
-        load_engine: EngineFactory = _load_engine,
+        load_engine: EngineFactory | None = None,
         *,
         idle_check_s: float = IDLE_CHECK_S,
     ) -> None:
         self._commands = commands
         self._sink = sink
-        self._load_engine = load_engine
+        self._load_engine = load_engine or _load_engine
         self._engine: EngineLike | None = None
         self._idle_check_s = idle_check_s
         self._checked = True  # whether nothing was computed since the last check

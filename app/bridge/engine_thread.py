@@ -46,9 +46,8 @@ class EngineThread(QThread):
     def run(self) -> None:
         """Serve commands until Stop."""
         threading.current_thread().name = self.objectName()  # for the log
-        chosen = {} if self._load_engine is None else {"load_engine": self._load_engine}
         try:
-            EngineLoop(self.commands, self._sink, **chosen).run()
+            EngineLoop(self.commands, self._sink, self._load_engine).run()
         except BaseException:  # noqa: BLE001 - the window must live on and say so
             self.death = traceback.format_exc()
             log.critical("the engine's thread died\n%s", self.death)

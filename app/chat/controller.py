@@ -261,7 +261,7 @@ class ChatController(QObject):
         if running is None or running.request_id != request_id:
             return  # computed after the stop
         turn = self._turns[running.conversation_id][running.position]
-        turn = replace(turn, text=turn.text + text, token_ids=turn.token_ids + token_ids)
+        turn = replace(turn, text=turn.text + text, token_ids=turn.token_ids + token_ids, model=self._model)
         self._turns[running.conversation_id][running.position] = turn
         self._history.stream_turn(turn)
         self.text_grew.emit(turn, len(turn.token_ids))
@@ -287,6 +287,12 @@ class ChatController(QObject):
             self._finish(replace(turn, state=TurnState.FAILED, message=end.message))
 
     # Inside
+
+    @property
+    def _model(self) -> str:
+        """Identity of the model that is loaded: every text comes after the status of its model."""
+        info = self._client.status.info
+        return info.identity if info is not None else ""
 
     def _draft_key(self, conversation_id: str) -> str:
         return NEW_DRAFT if conversation_id == self._new_id else conversation_id
@@ -360,9 +366,8 @@ class ChatController(QObject):
         self._num_requests += 1
         request_id = f"chat-{self._num_requests}"
         head = self._conversations[answer.conversation_id]
-        info = self._client.status.info
-        model = info.identity if info is not None else ""
-        messages = messages_of(head.system_prompt, self._turns[answer.conversation_id][: answer.position], model)
+        turns = self._turns[answer.conversation_id][: answer.position]
+        messages = messages_of(head.system_prompt, turns, self._model)
         try:
             request = Request(request_id=request_id, messages=messages, sampling=self.sampling)
         except EngineError as error:
@@ -370,7 +375,7 @@ class ChatController(QObject):
             return
         self._running[answer.id].request_id = request_id
         self._requests[request_id] = answer.id
-        self._put(replace(answer, state=TurnState.STREAMING, model=model))
+        self._put(replace(answer, state=TurnState.STREAMING))
         self._client.submit(request)
 
     def _stop(self, conversation_id: str) -> None:

@@ -105,6 +105,21 @@ def test_another_model_gets_the_text_and_the_first_one_its_ids_again(
     assert ids_sent(client) == [(), (4, 5), (), (), ()]
 
 
+def test_an_answer_belongs_to_the_model_that_gave_it_not_to_the_one_that_was_asked(
+    controller: ChatController, client: FakeEngineClient
+) -> None:
+    """A prompt may find another model in the queue before it."""
+    controller.send("one")
+    client.set_status(EngineStatus(EngineState.LOADING))
+    client.set_status(EngineStatus(EngineState.READY, info=replace(INFO, identity="another")))
+    client.say("eins", None, 4)
+    client.finish(reason=FinishReason.LENGTH)
+    assert last(controller).model == "another"
+    client.set_status(READY)
+    controller.send("two")
+    assert ids_sent(client) == [(), (), ()]
+
+
 def test_ids_are_there_after_a_restart(client: FakeEngineClient, tmp_path: Path) -> None:
     path = tmp_path / "c.sqlite3"
     first = ChatController(client, History.open(path))

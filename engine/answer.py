@@ -1,9 +1,13 @@
 """The text side of one request: from sampled tokens to shown text, and the reason for the end."""
 
-from engine.events import FinishReason, RequestFinished, TextDelta
+import logging
+
+from engine.events import FinishReason, RequestFinished, TextDelta, TokenLogprobs
 from engine.scheduling.sequence import Sequence
 from engine.text.detokenizer import Detokenizer
 from engine.text.stop_strings import StopStringFilter
+
+log = logging.getLogger(__name__)
 
 
 class Answer:
@@ -27,22 +31,33 @@ class Answer:
         self._first_token_s: float | None = None
         self._last_token_s = submitted_s
 
-    def take(self, limit: FinishReason | None, now_s: float) -> tuple[TextDelta, FinishReason | None]:
+    def take(
+        self, limit: FinishReason | None, logprobs: TokenLogprobs | None, now_s: float
+    ) -> tuple[TextDelta, FinishReason | None]:
         """Take the sequence's newest token; `limit` is the scheduler's word on its length."""
         if self._first_token_s is None:
             self._first_token_s = now_s
         self._last_token_s = now_s
         token_id = self.sequence.token_ids[-1]
         if token_id in self._eos_token_ids:
-            return self._delta(token_id, self._rest()), FinishReason.EOS
+            return self._delta(token_id, self._rest(), logprobs), FinishReason.EOS
         text, stopped = self._show(token_id)
         if stopped:
-            return self._delta(token_id, text), FinishReason.STOP
+            return self._delta(token_id, text, logprobs), FinishReason.STOP
         if limit is not None:
             text += self._rest()
-        return self._delta(token_id, text), limit
+        return self._delta(token_id, text, logprobs), limit
 
-    def finished(self, reason: FinishReason, message: str = "") -> RequestFinished:
+    def stopped(self, reason: FinishReason, message: str = "") -> RequestFinished:
+        """The request's end from outside, between two tokens: what was held back goes with it."""
+        try:
+            text = self._rest()
+        except Exception:
+            log.exception("the end of request %s could not be made into text", self.sequence.request_id)
+            text = ""
+        return self.finished(reason, message, text)
+
+    def finished(self, reason: FinishReason, message: str = "", text: str = "") -> RequestFinished:
         """The request's end, in numbers."""
         sequence, first_s = self.sequence, self._first_token_s
         return RequestFinished(
@@ -58,6 +73,7 @@ class Answer:
             preemptions=sequence.preemptions,
             recomputed_tokens=sequence.recomputed_tokens,
             message=message,
+            text=text,
         )
 
     def _show(self, token_id: int) -> tuple[str, bool]:
@@ -72,5 +88,5 @@ class Answer:
         text, stopped = self._stop_filter.push(self._detokenizer.flush())
         return text if stopped else text + self._stop_filter.flush()
 
-    def _delta(self, token_id: int, text: str) -> TextDelta:
-        return TextDelta(self.sequence.request_id, (token_id,), text)
+    def _delta(self, token_id: int, text: str, logprobs: TokenLogprobs | None) -> TextDelta:
+        return TextDelta(self.sequence.request_id, (token_id,), text, (logprobs,) if logprobs is not None else ())

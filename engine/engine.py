@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from engine.answer import Answer
 from engine.cache.block_pool import BlockPool
@@ -22,6 +22,7 @@ from engine.events import (
     RequestFinished,
     StepOutput,
     TextDelta,
+    TokenLogprobs,
 )
 from engine.loader import LoadedModel, load_model
 from engine.requests import Request
@@ -62,6 +63,11 @@ class Engine:
         """What is loaded and how it runs."""
         return self._model.info
 
+    def token_text(self, token_id: int) -> str:
+        """The token by itself, control tokens by name; "" for a model without a tokenizer."""
+        tokenizer = self._model.tokenizer
+        return "" if tokenizer is None else tokenizer.token_bytes(token_id, skip_special=False).decode(errors="replace")
+
     @property
     def has_work(self) -> bool:
         """Whether any request is open."""
@@ -78,7 +84,8 @@ class Engine:
         sampling = request.sampling
         if sampling.seed is None:
             sampling = dataclasses.replace(sampling, seed=random.getrandbits(63))
-        sequence = Sequence(request.request_id, self._checked(self._encode(request)), sampling)
+        self._check_ids(token_id for token_id, _ in sampling.logit_bias)
+        sequence = Sequence(request.request_id, self._encode_checked(request), sampling)
         tokenizer = self._model.tokenizer
         detokenizer = Detokenizer(tokenizer) if tokenizer is not None else None
         answer = Answer(sequence, detokenizer, self._model.eos_token_ids, submitted_s=time.monotonic())
@@ -92,7 +99,7 @@ class Engine:
         if answer is None:
             return None
         self._scheduler.cancel(request_id)
-        return answer.finished(FinishReason.CANCELLED)
+        return answer.stopped(FinishReason.CANCELLED)
 
     def cancel_all(self) -> tuple[RequestFinished, ...]:
         """End every open request."""
@@ -136,8 +143,9 @@ class Engine:
         batch = self._scheduler.schedule()
         schedule_ms = 1e3 * (time.perf_counter() - started)
         result = self._model.runner.run(batch)
-        extended = self._scheduler.complete(batch, result.sampled)
-        deltas, finished = self._report(extended)
+        failed = self._end_failed(result.sampled.failed)
+        extended = self._scheduler.complete(batch, result.sampled.tokens)
+        deltas, finished = self._report(extended, result.sampled.logprobs)
         self._step = batch.step
         stats = step_stats(
             batch,
@@ -147,7 +155,7 @@ class Engine:
             sample_ms=result.sample_ms,
             rows=sequence_rows(batch, self._scheduler) if self._watched else (),
         )
-        return StepOutput(deltas, finished, stats)
+        return StepOutput(deltas, failed + finished, stats)
 
     def block_map(self) -> BlockMap:
         """Who holds each block now."""
@@ -188,33 +196,51 @@ class Engine:
             raise RequestError("The prompt is empty; type something first.")
         return token_ids
 
-    def _checked(self, token_ids: list[int]) -> list[int]:
+    def _encode_checked(self, request: Request) -> list[int]:
+        token_ids = self._encode(request)
+        self._check_ids(token_ids)
+        return token_ids
+
+    def _check_ids(self, token_ids: Iterable[int]) -> None:
         """A tokenizer may know more tokens than the model: one foreign id would break the step of everybody."""
         vocab_size = self._model.vocab_size
         foreign = next((token_id for token_id in token_ids if not 0 <= token_id < vocab_size), None)
         if foreign is not None:
             raise RequestError(f"Token id {foreign} is not in this model's vocabulary of {vocab_size:,} tokens.")
-        return token_ids
 
-    def _report(self, extended: tuple[Sequence, ...]) -> tuple[tuple[TextDelta, ...], tuple[RequestFinished, ...]]:
+    def _end_failed(self, failed: Mapping[str, str]) -> tuple[RequestFinished, ...]:
+        """End requests that got no token, before the step is booked: what they computed must not become a prefix."""
+        finished = []
+        for request_id, message in failed.items():
+            answer = self._answers.pop(request_id)
+            self._model.runner.wipe(self._scheduler.discard(answer.sequence))
+            finished.append(answer.stopped(FinishReason.ERROR, message))
+        return tuple(finished)
+
+    def _report(
+        self, extended: tuple[Sequence, ...], logprobs: Mapping[str, TokenLogprobs]
+    ) -> tuple[tuple[TextDelta, ...], tuple[RequestFinished, ...]]:
         """Show each new token, and end the answers that are complete."""
         now_s = time.monotonic()
         deltas, finished = [], []
         for sequence in extended:
             answer = self._answers[sequence.request_id]
-            delta, end, message = self._take(answer, now_s)
+            delta, end, message = self._take(answer, logprobs.get(sequence.request_id), now_s)
             deltas.append(delta)
             if end is not None:
                 self._scheduler.finish(sequence)
                 del self._answers[sequence.request_id]
-                finished.append(answer.finished(end, message))
+                finish = answer.stopped if end is FinishReason.ERROR else answer.finished
+                finished.append(finish(end, message))
         return tuple(deltas), tuple(finished)
 
-    def _take(self, answer: Answer, now_s: float) -> tuple[TextDelta, FinishReason | None, str]:
+    def _take(
+        self, answer: Answer, logprobs: TokenLogprobs | None, now_s: float
+    ) -> tuple[TextDelta, FinishReason | None, str]:
         """Show an answer's newest token. What goes wrong with its text ends this answer, not the engine."""
         sequence = answer.sequence
         try:
-            delta, end = answer.take(self._scheduler.reached_limit(sequence), now_s)
+            delta, end = answer.take(self._scheduler.reached_limit(sequence), logprobs, now_s)
         except Exception as error:
             log.exception("the text of request %s could not be made", sequence.request_id)
             delta = TextDelta(sequence.request_id, (sequence.token_ids[-1],), "")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 
 class FinishReason(Enum):
@@ -41,13 +42,34 @@ class EngineState(Enum):
     FAILED = "failed"
 
 
+class TokenLogprob(NamedTuple):
+    """A token and the natural logarithm of its probability."""
+
+    token_id: int
+    logprob: float
+
+
+class TokenLogprobs(NamedTuple):
+    """What the model itself thought of a place: before bias, penalties, temperature and filters.
+
+    `top` holds as many of the most likely tokens as were asked for, best first; of equal ones the smallest id first.
+    """
+
+    chosen: TokenLogprob
+    top: tuple[TokenLogprob, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """New text of one request. `text` holds whole characters and may be empty while one is incomplete."""
+    """New text of one request. `text` holds whole characters and may be empty while one is incomplete.
+
+    `logprobs` has one entry for each token, text or not, where the request asks for them; else it is empty.
+    """
 
     request_id: str
     token_ids: tuple[int, ...]
     text: str
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +86,7 @@ class RequestFinished:
         preemptions: how often it lost its blocks to an older request.
         recomputed_tokens: tokens that were computed again because of that.
         message: the sentence for the user when reason is ERROR or CAPACITY.
+        text: what was held back and follows the last delta: only of an answer that ended without a last token.
     """
 
     request_id: str
@@ -78,6 +101,7 @@ class RequestFinished:
     preemptions: int = 0
     recomputed_tokens: int = 0
     message: str = ""
+    text: str = ""
 
     @property
     def tokens_per_s(self) -> float | None:

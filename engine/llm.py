@@ -28,6 +28,10 @@ class LLM:
         """What is loaded."""
         return self._engine.info
 
+    def token_text(self, token_id: int) -> str:
+        """The token by itself, control tokens by name; bytes that are no whole character are shown as U+FFFD."""
+        return self._engine.token_text(token_id)
+
     def run(self, requests: Iterable[Request]) -> Iterator[StepOutput]:
         """Serve all requests together; one output per step until the last has ended."""
         for request in requests:
@@ -53,6 +57,8 @@ class LLM:
         for output in self.run([request]):
             yield from output.deltas
             for finished in output.finished:
+                if finished.text:
+                    yield TextDelta(finished.request_id, (), finished.text)
                 on_finish(finished)
 
     def generate(self, prompts: list[list[int]], max_tokens: list[int], *, temperature: float = 0.0) -> list[list[int]]:

@@ -60,10 +60,12 @@ class _Frame:
             case StepOutput(deltas, finished, stats):
                 self._steps.append(stats)
                 for delta in deltas:
-                    self._texts.setdefault(delta.request_id, []).append(delta)
+                    self._take_delta(delta)
                 for end in finished:
                     self.take(end)
             case RequestFinished() | RequestFailed():
+                if isinstance(event, RequestFinished) and event.text:
+                    self._take_delta(TextDelta(event.request_id, (), event.text))
                 self._close_text(event.request_id)
                 self.merged.append(event)
             case LoadProgress() | BlockMap():
@@ -80,6 +82,9 @@ class _Frame:
         self.merged.extend(self._newest.values())
         self._steps = []
         self._newest = {}
+
+    def _take_delta(self, delta: TextDelta) -> None:
+        self._texts.setdefault(delta.request_id, []).append(delta)
 
     def _close_text(self, request_id: str) -> None:
         deltas = self._texts.pop(request_id, [])

@@ -162,6 +162,27 @@ class BlockPool:
         while block_table:
             self._drop(block_table.pop())
 
+    def forget(self, block_table: Sequence[int]) -> list[int]:
+        """Let nobody find the blocks that only this table holds, nor what hangs on them: their content is wrong.
+
+        A block that somebody else holds as well stays; whoever computes with it finds out by himself.
+
+        Returns:
+            The blocks whose content has to go before they are used again.
+        """
+        wrong = {block_id: None for block_id in block_table if self._ref_counts[block_id] == 1}
+        for block_id in wrong:
+            if self._prefixes[block_id] is not None:
+                self._forget(block_id)
+        # What hangs on a block that only this table holds is in this table too, or free.
+        while hanging := [each for each in self._cached if self._parent_of(each) in wrong]:
+            for block_id in hanging:
+                wrong[block_id] = None
+                self._forget(block_id)
+                del self._cached[block_id]
+                self._empty.append(block_id)
+        return list(wrong)
+
     def check_integrity(self, block_tables: Iterable[Sequence[int]]) -> None:
         """Recompute everything from all block tables there are.
 
@@ -186,6 +207,11 @@ class BlockPool:
         assert prefix is not None
         del self._by_hash[prefix.hash]
         self._prefixes[block_id] = None
+
+    def _parent_of(self, block_id: int) -> int:
+        prefix = self._prefixes[block_id]
+        assert prefix is not None, f"block {block_id} is cached, but not registered"
+        return prefix.parent_id
 
     def _lookup(self, wanted: _Prefix) -> int | None:
         """The block that holds exactly this content after exactly this parent."""

@@ -72,6 +72,13 @@ class KVCache:
         for cache, new in zip(self._layers[index], (k, v), strict=True):
             cache.view(-1, *new.shape[1:]).index_copy_(0, slots, new)
 
+    def wipe(self, block_ids: list[int]) -> None:
+        """Zero these blocks. Attention hides what lies behind a sequence's end, but NaN would show all the same."""
+        ids = torch.tensor(block_ids, dtype=torch.int64, device=self._device)
+        for keys_and_values in self._layers:
+            for cache in keys_and_values:
+                cache.index_fill_(0, ids, 0)
+
 
 def _zeros_on_demand(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     num_bytes = torch.Size(shape).numel() * dtype.itemsize

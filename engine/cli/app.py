@@ -35,6 +35,21 @@ def _chat(
     system: Annotated[str | None, typer.Option("--system", help="The system prompt.")] = None,
     temperature: Annotated[float, typer.Option("--temperature", help="0 takes the most likely token.")] = 0.7,
     top_p: Annotated[float, typer.Option("--top-p", help="Draw from the likeliest tokens up to this sum.")] = 0.95,
+    top_k: Annotated[int, typer.Option("--top-k", help="Draw from this many likeliest tokens; 0: all.")] = 0,
+    min_p: Annotated[float, typer.Option("--min-p", help="Leave out what is below this part of the best.")] = 0.0,
+    repetition_penalty: Annotated[
+        float, typer.Option("--repetition-penalty", help="Above 1: fewer tokens of prompt and answer again.")
+    ] = 1.0,
+    presence_penalty: Annotated[
+        float, typer.Option("--presence-penalty", help="Taken off tokens that came in the answer.")
+    ] = 0.0,
+    frequency_penalty: Annotated[
+        float, typer.Option("--frequency-penalty", help="The same, for each time they came.")
+    ] = 0.0,
+    stop: Annotated[list[str] | None, typer.Option("--stop", help="End before this text; can be repeated.")] = None,
+    logprobs: Annotated[
+        int | None, typer.Option("--logprobs", metavar="N", help="Each token's log probability, and the N best.")
+    ] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="The most tokens of an answer.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="The same seed gives the same draws.")] = None,
     device: Device = "auto",
@@ -44,7 +59,19 @@ def _chat(
     """Answer a prompt in the terminal, streaming; without a prompt, hold a conversation."""
     from engine.requests import SamplingParams
 
-    sampling = SamplingParams(temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed)
+    sampling = SamplingParams(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        stop=tuple(stop or ()),
+        logprobs=logprobs,
+        max_tokens=max_tokens,
+        seed=seed,
+    )
     path = model_path(model)
     from engine.cli.chat import chat
 

@@ -23,6 +23,7 @@ def answer(llm: LLM, messages: tuple[Message, ...], sampling: SamplingParams) ->
 
     Raises:
         AnswerInterrupted: by the user.
+        EngineError: the answer ended in an error.
     """
     ends: list[RequestFinished] = []
     deltas: list[TextDelta] = []
@@ -34,8 +35,17 @@ def answer(llm: LLM, messages: tuple[Message, ...], sampling: SamplingParams) ->
     except KeyboardInterrupt:
         raise AnswerInterrupted(_message(deltas)) from None
     sys.stdout.write("\n")
+    if sampling.logprobs is not None:
+        _print_logprobs(llm, deltas)
     _report(ends[0])
     return _message(deltas, ends[0].reason)
+
+
+def _print_logprobs(llm: LLM, deltas: list[TextDelta]) -> None:
+    """A line for each token: its log probability, then the most likely tokens of its place."""
+    for entry in (each for delta in deltas for each in delta.logprobs):
+        tokens = (f"{token.logprob:8.4f} {llm.token_text(token.token_id)!r:14}" for token in (entry.chosen, *entry.top))
+        print("  ".join(tokens).rstrip())
 
 
 def _message(deltas: list[TextDelta], reason: FinishReason = FinishReason.CANCELLED) -> Message:
@@ -46,6 +56,8 @@ def _message(deltas: list[TextDelta], reason: FinishReason = FinishReason.CANCEL
 
 
 def _report(finished: RequestFinished) -> None:
+    if finished.reason is FinishReason.ERROR:
+        raise EngineError(finished.message)
     if finished.reason is FinishReason.CAPACITY:
         print(finished.message, file=sys.stderr)
     if sys.stderr.isatty() and finished.ttft_s is not None:

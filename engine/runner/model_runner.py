@@ -10,15 +10,15 @@ from engine.attention.backend import AttentionBackend, AttentionInputs, PrefillC
 from engine.cache.kv_cache import KVCache
 from engine.events import Phase
 from engine.model.decoder import Decoder
-from engine.runner.sampler import SampledRow, sample
+from engine.runner.sampler import NOT_FINITE, Sampled, Sampler
 from engine.scheduling.batch import Batch, ScheduledSequence
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The sampled token of each request that caught up with its tokens, and what the parts cost."""
+    """The new tokens of the requests that caught up with their tokens, who failed, and what the parts cost."""
 
-    sampled: dict[str, int]
+    sampled: Sampled
     forward_ms: float
     sample_ms: float
 
@@ -31,15 +31,18 @@ class ModelRunner:
         self._cache = cache
         self._backend = backend
         self._device = device
+        self._sampler = Sampler()
 
     def run(self, batch: Batch) -> RunResult:
         """Compute K and V of every scheduled token and sample where a sequence has caught up."""
         started = time.perf_counter()
         with torch.inference_mode():  # per thread: the one that runs the step has to enter it
-            logits, sampling = self._forward(batch)
+            inputs = BatchInputs.of(batch, self._cache.block_size, self._device)
+            hidden = self._hidden(inputs)
+            logits = self._decoder.logits(hidden.index_select(0, inputs.last_rows)) if inputs.sampling else hidden[:0]
             computed = time.perf_counter()
-            tokens = sample(logits, [_sampled_row(item) for item in sampling]) if sampling else []
-        sampled = {item.sequence.request_id: token for item, token in zip(sampling, tokens, strict=True)}
+            sampled = self._sampler.sample(logits, [item.sequence for item in inputs.sampling])
+            sampled.failed.update(_broken_chunks(batch, hidden))
         return RunResult(sampled, 1e3 * (computed - started), 1e3 * (time.perf_counter() - computed))
 
     def resize_cache(self, num_blocks: int) -> None:
@@ -50,15 +53,15 @@ class ModelRunner:
         """
         self._cache.resize(num_blocks + 1)
 
-    def _forward(self, batch: Batch) -> tuple[Tensor, list[ScheduledSequence]]:
-        """Logits of the rows that sample, and which sequences they belong to."""
-        inputs = BatchInputs.of(batch, self._cache.block_size, self._device)
+    def wipe(self, block_ids: list[int]) -> None:
+        """Zero blocks whose keys and values are wrong."""
+        with torch.inference_mode():
+            self._cache.wipe(block_ids)
+
+    def _hidden(self, inputs: "BatchInputs") -> Tensor:
+        """Hidden states of every scheduled token; their K and V are in the cache afterwards."""
         attend = self._backend.prepare(inputs.attention, self._cache)
-        hidden = self._decoder.forward(inputs.token_ids, inputs.positions, attend)
-        if not inputs.sampling:
-            return hidden[:0], []
-        rows = hidden.index_select(0, inputs.last_rows)
-        return self._decoder.logits(rows), inputs.sampling
+        return self._decoder.forward(inputs.token_ids, inputs.positions, attend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,5 +120,12 @@ def _decode_tables(items: list[ScheduledSequence], block_size: int) -> tuple[lis
     return tables, lengths
 
 
-def _sampled_row(item: ScheduledSequence) -> SampledRow:
-    return SampledRow(item.sequence.sampling, position=item.stop)
+def _broken_chunks(batch: Batch, hidden: Tensor) -> dict[str, str]:
+    """Chunks that sample nothing yet: their last token sees all others, so what is not finite shows there."""
+    failed = {}
+    row = -1
+    for item in batch.items:
+        row += item.num_tokens
+        if not item.samples and not bool(hidden[row].isfinite().all()):
+            failed[item.sequence.request_id] = NOT_FINITE
+    return failed

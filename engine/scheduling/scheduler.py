@@ -235,6 +235,12 @@ class Scheduler:
         for sequence in self.waiting:
             self._set_limit(sequence)
 
+    def discard(self, sequence: Sequence) -> list[int]:
+        """End a sequence whose keys and values are wrong; nobody may find them. Returns the blocks to be wiped."""
+        block_ids = self.pool.forget(sequence.block_table)
+        self.finish(sequence)
+        return block_ids
+
     def check_integrity(self) -> None:
         """Recompute what must hold between steps.
 

@@ -17,7 +17,7 @@ class SequenceState(Enum):
     FINISHED = "finished"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Sequence:
     """A prompt and the tokens that follow it.
 

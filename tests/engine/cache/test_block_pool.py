@@ -164,6 +164,34 @@ class TestEviction:
         assert not pool.find_prefix([2, 2], max_blocks=1)
 
 
+class TestForgetting:
+    def test_a_wrong_prefix_is_not_found_again_nor_what_hangs_on_it(self) -> None:
+        pool = BlockPool(9, 4)
+        table = compute(pool, range(8))
+        pool.release(compute(pool, range(20)))
+        assert pool.num_cached == 3
+        assert sorted(pool.forget(table)) == [1, 2, 3, 4, 5]
+        pool.release(table)
+        pool.check_integrity([])
+        assert pool.num_cached == 0
+        assert pool.find_prefix(range(20), max_blocks=5) == []
+
+    def test_what_others_hold_stays(self) -> None:
+        pool = BlockPool(9, 4)
+        first, second = compute(pool, range(12)), compute(pool, [*range(8), 50, 51, 52, 53])
+        assert pool.forget(first) == first[2:]
+        pool.release(first)
+        pool.check_integrity([second])
+        assert pool.find_prefix(range(12), max_blocks=3) == second[:2]
+
+    def test_without_caching_all_blocks_are_named(self) -> None:
+        pool = BlockPool(4, 4, prefix_caching=False)
+        table = pool.allocate(3)
+        assert sorted(pool.forget(table)) == sorted(table)
+        pool.release(table)
+        pool.check_integrity([])
+
+
 class TestReports:
     """Defects that were reported of other engines, tried on this pool."""
 
@@ -395,6 +423,20 @@ class PoolMachine(RuleBasedStateMachine):
         self.alive.remove(holder)
         for block_id in reversed(table):
             self.free_if_unheld(block_id)
+
+    @rule(holder=consumes(holders))
+    def discard(self, holder: Holder) -> None:
+        """What it alone held is wrong, and so is whatever was computed from that."""
+        self.alive.remove(holder)
+        wrong = {block_id for block_id in holder.table if block_id not in self.held()}
+        beginnings = [self.prefix_of[block_id] for block_id in wrong if block_id in self.prefix_of]
+        for block_id, prefix in self.prefix_of.items():
+            if any(prefix[: len(beginning)] == beginning for beginning in beginnings):
+                wrong.add(block_id)
+        assert sorted(self.pool.forget(holder.table)) == sorted(wrong)
+        self.pool.release(holder.table)
+        self.prefix_of = {each: prefix for each, prefix in self.prefix_of.items() if each not in wrong}
+        self.cached = [each for each in self.cached if each not in wrong]
 
     @precondition(lambda self: self.alive)
     @rule()

@@ -107,3 +107,16 @@ def test_a_large_cache_takes_memory_only_where_it_is_used() -> None:
     # Two partial pages at both ends of each of the 60 regions, and what the interpreter itself takes meanwhile.
     assert 100 * seen["block"] <= grown + 4 * mib <= 100 * seen["block"] + 16 * mib
     assert seen["used"]["RssShmem"] == seen["before"]["RssShmem"], "it is this process's own memory, shared with nobody"
+
+
+def test_wiping_zeroes_these_blocks_of_every_layer() -> None:
+    cache = make_cache()
+    for index in range(SHAPE.num_layers):
+        for tensor in cache.layer(index):
+            tensor.fill_(float("nan"))
+    cache.wipe([2, 4])
+    cache.wipe([])
+    for index in range(SHAPE.num_layers):
+        for tensor in cache.layer(index):
+            assert not tensor[[2, 4]].any()
+            assert tensor[[0, 1, 3]].isnan().all()

@@ -1,6 +1,7 @@
 """`kvscope chat` on a tiny model: what it prints is what the engine says."""
 
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from engine.cli import chat as chat_module
 from engine.cli.chat import answer, converse
+from engine.errors import EngineError
 from engine.events import FinishReason, RequestFinished, TextDelta
 from engine.llm import LLM
 from engine.requests import Message, SamplingParams
@@ -110,3 +112,24 @@ def test_an_interrupted_answer_stays_in_the_conversation(monkeypatch: pytest.Mon
 def test_interrupting_a_single_answer_ends_the_command() -> None:
     with pytest.raises(KeyboardInterrupt):
         answer(Llm(end(FinishReason.CANCELLED), interrupts=True), (), SAMPLING)  # type: ignore[arg-type]
+
+
+def test_an_answer_that_ends_in_an_error_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(EngineError, match="The scores overflowed"):
+        answer(Llm(end(FinishReason.ERROR, "The scores overflowed.")), (), SAMPLING)  # type: ignore[arg-type]
+    assert capsys.readouterr().out == "half an answer\n"
+
+
+def test_log_probabilities_follow_the_answer(terminal: Terminal, tiny_gguf: Path) -> None:
+    done = terminal.types("chat", "Hello", "-m", tiny_gguf, *OPTIONS, "--logprobs", "2", "--repetition-penalty", "1.2")
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if re.match(r" *-\d+\.\d{4} ['\"]", line)]
+    assert 1 <= len(lines) <= 12
+    assert all(len(re.findall(r"-\d+\.\d{4}", line)) == 3 for line in lines), "the chosen one and the two best"
+
+
+def test_an_answer_ends_before_a_stop_string(terminal: Terminal, tiny_gguf: Path) -> None:
+    whole = said_by_the_engine(tiny_gguf, Message("user", "Hello")).content
+    stop = whole[len(whole) // 2 :][:2]
+    done = terminal.types("chat", "Hello", "-m", tiny_gguf, *OPTIONS, "--stop", "nowhere", "--stop", stop)
+    assert done.stdout == whole[: whole.index(stop)] + "\n"

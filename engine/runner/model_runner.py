@@ -42,7 +42,7 @@ class ModelRunner:
             logits = self._decoder.logits(hidden.index_select(0, inputs.last_rows)) if inputs.sampling else hidden[:0]
             computed = time.perf_counter()
             sampled = self._sampler.sample(logits, [item.sequence for item in inputs.sampling])
-            sampled.failed.update(_broken_chunks(batch, hidden))
+            sampled.failed.update(_broken(batch, hidden))
         return RunResult(sampled, 1e3 * (computed - started), 1e3 * (time.perf_counter() - computed))
 
     def resize_cache(self, num_blocks: int) -> None:
@@ -120,12 +120,12 @@ def _decode_tables(items: list[ScheduledSequence], block_size: int) -> tuple[lis
     return tables, lengths
 
 
-def _broken_chunks(batch: Batch, hidden: Tensor) -> dict[str, str]:
-    """Chunks that sample nothing yet: their last token sees all others, so what is not finite shows there."""
-    failed = {}
-    row = -1
-    for item in batch.items:
-        row += item.num_tokens
-        if not item.samples and not bool(hidden[row].isfinite().all()):
-            failed[item.sequence.request_id] = NOT_FINITE
-    return failed
+def _broken(batch: Batch, hidden: Tensor) -> dict[str, str]:
+    """Requests with a token that is not finite, whether or not they sample; a window may hide it from the last one."""
+    finite = hidden.isfinite()
+    if finite.all():
+        return {}
+    parts = finite.all(dim=1).split([item.num_tokens for item in batch.items])
+    return {
+        item.sequence.request_id: NOT_FINITE for item, part in zip(batch.items, parts, strict=True) if not part.all()
+    }

@@ -254,6 +254,25 @@ def test_broken_scores_end_one_answer_in_a_mixed_batch(start: Callable[..., Engi
     assert tokens(outputs, "b") == tokens(undisturbed, "b")[:3]
 
 
+def test_a_broken_token_behind_a_window_ends_its_request_too(start: Callable[..., Engine]) -> None:
+    """The last token's scores are fine, but keys and values of another one would become a prefix."""
+    engine = start()
+    forward = engine._model.runner._decoder.forward
+
+    def break_a_token(*inputs: Any) -> Tensor:
+        hidden = forward(*inputs)
+        if len(hidden) > 40:
+            hidden[20] = NAN
+        return hidden
+
+    engine._model.runner._decoder.forward = break_a_token  # type: ignore[method-assign]
+    prompt = list(range(100, 135))
+    outputs = run(engine, asked("bad", prompt, 3), asked("good", PROMPT, 3))
+    assert (ends(outputs)["bad"].reason, ends(outputs)["good"].reason) == (FinishReason.ERROR, FinishReason.LENGTH)
+    assert tokens(outputs, "bad") == []
+    assert ends(run(engine, asked("again", prompt, 3)))["again"].cached_tokens == 0
+
+
 # --- what was held back ---
 
 

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from engine.errors import reason
 from engine.events import TokenLogprobs
 from engine.runner.batch_draw import Filters, draw_rows
 from engine.runner.logprobs import logprobs_of
@@ -144,4 +145,4 @@ def _alone(sequence: Sequence, failed: dict[str, str]) -> Iterator[None]:
         yield
     except Exception as error:
         log.exception("request %s could not be sampled", sequence.request_id)
-        failed[sequence.request_id] = f"The next token could not be chosen: {error}. Ask again."
+        failed[sequence.request_id] = f"The next token could not be chosen: {reason(error)}. Ask again."

@@ -196,6 +196,7 @@ class TestReports:
     """Defects that were reported of other engines, tried on this pool."""
 
     def test_17_no_entry_of_the_hash_map_points_at_a_reused_block(self) -> None:
+        """Report 17."""
         pool = BlockPool(3, 2)
         prompt_a, prompt_b = [1, 1, 2, 2, 3, 3], [4, 4, 5, 5, 6, 6]
         for prompt in (prompt_a, prompt_b, prompt_a):
@@ -207,6 +208,7 @@ class TestReports:
 
     @pytest.mark.parametrize("hash_function", [low_byte_hash, constant_hash])
     def test_20_equal_hashes_share_nothing_that_differs(self, hash_function: HashBlock) -> None:
+        """Report 20."""
         pool = BlockPool(8, 2, hash_block=hash_function)
         first = compute(pool, [65, 65, 9, 9])
         second = admit(pool, [321, 321, 9, 9])
@@ -215,6 +217,7 @@ class TestReports:
         pool.check_integrity([first, second])
 
     def test_23_counts_add_up_after_ten_thousand_operations(self) -> None:
+        """Report 23."""
         rng = random.Random(23)
         pool = BlockPool(12, 2)
         tables: list[list[int]] = []

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from engine.cache.block_pool import HashBlock, IntegrityError
+from engine.config import SchedulingPolicy
 from engine.errors import PromptTooLongError
 from engine.events import FinishReason, Phase
 from engine.scheduling.batch import Batch
@@ -103,6 +104,7 @@ class TestContinuousBatching:
         assert (batch.decode_tokens, batch.prefill_tokens, batch.step) == (2, 3, 4)
 
     def test_31_the_last_token_of_a_prompt_is_prefill_beside_decodes(self) -> None:
+        """Report 31."""
         engine = FakeEngine(num_blocks=100, max_num_seqs=4, max_num_batched_tokens=6)
         for name in "abc":
             engine.add(name, distinct_prompt(ord(name), 2), 20)
@@ -145,6 +147,7 @@ class TestPrefixCache:
 
     @pytest.mark.parametrize("cut", range(1, 21))
     def test_22_a_warm_run_equals_a_cold_one_at_every_cut(self, cut: int) -> None:
+        """Report 22."""
         engine = FakeEngine(num_blocks=20, max_num_batched_tokens=8)
         prompt = distinct_prompt(22, 20)
         for name, text in (("cold", prompt), ("part", prompt[:cut]), ("again", prompt)):
@@ -155,6 +158,7 @@ class TestPrefixCache:
         assert engine.finished["again"].num_cached_tokens == 16
 
     def test_18_equal_prompts_of_one_step_read_no_block_before_it_is_written(self) -> None:
+        """Report 18."""
         engine = FakeEngine(num_blocks=40)
         prompt = distinct_prompt(18, 9)
         for name in "abc":
@@ -166,6 +170,7 @@ class TestPrefixCache:
 
     @pytest.mark.parametrize("hash_function", [low_byte_hash, constant_hash])
     def test_20_equal_hashes_never_mix_answers(self, hash_function: HashBlock) -> None:
+        """Report 20."""
         engine = FakeEngine(num_blocks=40, hash_block=hash_function)
         prompts = {"a": [65] * 9, "b": [321] * 9, "c": [65] * 4 + [321] * 5}
         for _round in range(2):
@@ -190,17 +195,20 @@ class TestPrefixCache:
 
 class TestCapacity:
     def test_14a_a_prompt_larger_than_the_pool_is_refused_at_once(self) -> None:
+        """Report 14, with its own numbers: 33 tokens, 8 blocks of 4."""
         engine = FakeEngine(num_blocks=8)
         with pytest.raises(PromptTooLongError, match="33 tokens, but the whole KV cache allows 32"):
             engine.add("a", distinct_prompt(1, 33), 1)
         assert not engine.scheduler.has_work
 
     def test_14b_a_prompt_that_leaves_no_room_for_an_answer_is_refused(self) -> None:
+        """Report 14."""
         engine = FakeEngine(num_blocks=8)
         with pytest.raises(PromptTooLongError, match="including the answer"):
             engine.add("a", distinct_prompt(1, 32), 5)
 
     def test_14c_an_answer_that_fills_the_pool_ends_with_a_reason(self) -> None:
+        """Report 14."""
         engine = FakeEngine(num_blocks=8)
         engine.add("a", distinct_prompt(1, 30), 10)
         engine.drain()
@@ -210,12 +218,39 @@ class TestCapacity:
 
     @pytest.mark.parametrize("num_prompt_tokens", [30, 31])
     def test_14d_a_short_request_behind_it_is_served(self, num_prompt_tokens: int) -> None:
+        """Report 14."""
         engine = FakeEngine(num_blocks=8)
         engine.add("long", distinct_prompt(1, num_prompt_tokens), 100)
         engine.add("short", distinct_prompt(2, 3), 3)
         engine.drain(limit=20)
         assert engine.reasons == {"long": "capacity", "short": "length"}
         assert engine.streamed["short"] == answer(distinct_prompt(2, 3), 3)
+
+    @pytest.mark.parametrize("policy", SchedulingPolicy)
+    @pytest.mark.parametrize("max_tokens", [1, 5, 100])
+    @pytest.mark.parametrize("ahead", ["nobody", "somebody"])
+    def test_14_every_length_is_refused_or_served_and_so_is_who_stands_behind(
+        self, policy: SchedulingPolicy, max_tokens: int, ahead: str
+    ) -> None:
+        """Report 14: every prompt from one token to beyond the pool, alone and behind one that runs."""
+        for length in range(1, 40):
+            engine = FakeEngine(num_blocks=8, policy=policy)
+            if ahead == "somebody":
+                engine.add("ahead", distinct_prompt(3, 6), 20)
+                engine.step()
+            if length >= 32:
+                with pytest.raises(PromptTooLongError):
+                    engine.add("long", distinct_prompt(1, length), max_tokens)
+            else:
+                engine.add("long", distinct_prompt(1, length), max_tokens)
+            engine.add("behind", distinct_prompt(2, 3), 3)
+            engine.drain(limit=70)
+            assert engine.streamed["behind"] == answer(distinct_prompt(2, 3), 3)
+            if length < 32:
+                new_tokens = min(max_tokens, 32 - length)
+                assert engine.streamed["long"] == answer(distinct_prompt(1, length), new_tokens)
+                assert engine.reasons["long"] == ("length" if new_tokens == max_tokens else "capacity")
+                assert engine.finished["long"].preemptions <= (ahead == "somebody")
 
     def test_the_context_of_the_model_limits_prompt_and_answer(self) -> None:
         engine = FakeEngine(num_blocks=100, max_model_len=12)
@@ -337,6 +372,7 @@ class TestPreemption:
         assert engine.streamed["long"] == answer(distinct_prompt(2, 27), 4)
 
     def test_15_a_preempted_sequence_comes_back_with_a_prefix_hit(self) -> None:
+        """Report 15, with its own numbers: 6 blocks of 4, three prompts of 8 that share 4, 12 new tokens each."""
         engine = FakeEngine(num_blocks=6)
         prompts = {name: [1, 2, 3, 4, *distinct_prompt(ord(name), 4)] for name in "abc"}
         for name, prompt in prompts.items():
@@ -347,6 +383,7 @@ class TestPreemption:
         assert engine.pool.num_free == 6
 
     def test_25_recompute_neither_loses_nor_doubles_a_token(self) -> None:
+        """Report 25."""
         engine = FakeEngine(num_blocks=9, max_num_batched_tokens=16)
         prompts = {f"r{index}": distinct_prompt(index, 2 + index) for index in range(8)}
         for name, prompt in prompts.items():
@@ -356,6 +393,7 @@ class TestPreemption:
         assert all(engine.streamed[name] == answer(prompt, 20) for name, prompt in prompts.items())
 
     def test_17_an_evicted_prompt_is_computed_again(self) -> None:
+        """Report 17."""
         engine = FakeEngine(num_blocks=6)
         prompts = {"a": distinct_prompt(1, 20), "b": distinct_prompt(2, 20)}
         for name in ("a", "b", "a"):
@@ -366,6 +404,7 @@ class TestPreemption:
 
 class TestCancel:
     def test_27_in_every_state(self) -> None:
+        """Report 27."""
         engine = FakeEngine(num_blocks=9, max_num_seqs=4, max_num_batched_tokens=8)
         for name, length in (("bystander", 2), ("running", 5), ("half-prefilled", 30), ("waiting", 6)):
             engine.add(name, distinct_prompt(len(name), length), 10)
@@ -382,6 +421,7 @@ class TestCancel:
         assert engine.pool.num_free == 9
 
     def test_27_while_half_prefilled(self) -> None:
+        """Report 27."""
         engine = FakeEngine(num_blocks=9, max_num_batched_tokens=8)
         sequence = engine.add("a", distinct_prompt(1, 30), 4)
         engine.step()
@@ -390,6 +430,7 @@ class TestCancel:
         assert (sequence.state, sequence.block_table, engine.pool.num_free) == (SequenceState.FINISHED, [], 9)
 
     def test_27_while_preempted(self) -> None:
+        """Report 27."""
         engine = FakeEngine(num_blocks=6)
         for name in "abc":
             engine.add(name, distinct_prompt(ord(name), 3), 12)
@@ -413,6 +454,7 @@ class TestCancel:
 
     @pytest.mark.parametrize("seed", range(4))
     def test_27_two_hundred_at_random(self, seed: int) -> None:
+        """Report 27."""
         rng = random.Random(seed)
         engine = FakeEngine(num_blocks=10, max_num_seqs=4, max_num_batched_tokens=8)
         names = [f"r{index}" for index in range(50)]

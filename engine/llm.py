@@ -34,13 +34,13 @@ class LLM:
 
     def run(self, requests: Iterable[Request]) -> Iterator[StepOutput]:
         """Serve all requests together; one output per step until the last has ended."""
-        for request in requests:
-            self._engine.submit(request)
         try:
+            for request in requests:
+                self._engine.submit(request)
             while self._engine.has_work:
                 yield self._engine.step()
         finally:
-            # A caller that stops listening also stops the work.
+            # A caller that stops listening also stops the work, and so does a request that is refused.
             self._engine.cancel_all()
 
     def stream(

@@ -8,9 +8,16 @@ import pytest
 from app.paths import user_paths
 from engine.catalog.starter import fetch_starter, starter_path
 from engine.errors import EngineError
+from tests.reports import ReportsPlugin
+
+pytest_plugins = ["pytester"]  # for the tests of ReportsPlugin
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(ReportsPlugin(config))
 
 
 @pytest.fixture(scope="session")

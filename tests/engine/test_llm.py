@@ -59,6 +59,29 @@ def test_who_stops_listening_stops_the_work(llm: LLM) -> None:
     assert [len(answer) for answer in llm.generate(PROMPTS, [2, 2, 2])] == [2, 2, 2]
 
 
+@pytest.mark.parametrize("trouble", ["refused", "broken", "left"])
+def test_every_iterator_ends(llm: LLM, monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
+    """Whatever ends a run ends all of its requests, and the next one knows nothing of them."""
+    requests = [greedy("a", PROMPTS[0], 8), greedy("b", PROMPTS[1] * (20 if trouble == "refused" else 1), 8)]
+    outputs = llm.run(requests)
+    if trouble == "refused":
+        with pytest.raises(RequestError, match="the context of the model allows 256"):
+            next(outputs)
+    else:
+        next(outputs)
+    if trouble == "broken":
+        with monkeypatch.context() as patch:
+            patch.setattr(llm._engine._model.runner, "run", lambda _batch: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                next(outputs)
+    if trouble == "left":
+        outputs.close()  # type: ignore[attr-defined]
+    assert list(outputs) == []
+    assert not llm._engine.has_work
+    assert [len(answer) for answer in llm.generate(PROMPTS, [5, 1, 9])] == [5, 1, 9]
+    llm._engine.check_integrity()
+
+
 def test_run_serves_all_requests_together(llm: LLM) -> None:
     outputs = list(llm.run([greedy("a", PROMPTS[0], 4), greedy("b", PROMPTS[1], 6)]))
     assert len(outputs) == 6

@@ -68,8 +68,8 @@ def mask_off_by_one() -> Iterator[None]:
 
 
 @contextmanager
-def wrong_prefix() -> Iterator[None]:
-    """The hash of a block says how far it lies from the beginning and nothing else, and a hit is believed."""
+def equal_hashes() -> Iterator[None]:
+    """A block's hash says how far it lies from the beginning and nothing else: no fault where hits are compared."""
     build = BlockPool.__init__
 
     def build_with_constant_hash(pool: BlockPool, *args: Any, **options: Any) -> None:
@@ -77,6 +77,13 @@ def wrong_prefix() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BlockPool, "__init__", build_with_constant_hash)
+        yield
+
+
+@contextmanager
+def wrong_prefix() -> Iterator[None]:
+    """Equal hashes, and a hit is believed."""
+    with equal_hashes(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(BlockPool, "_lookup", lambda pool, wanted: pool._by_hash.get(wanted.hash))
         yield
 

@@ -88,10 +88,8 @@ NAMED = "checks/test_named.py::test_named"
 SUITES = {
     "passes": ("def test_named(): pass", [], 0, ""),
     "skipped": ("import pytest\n@pytest.mark.skip\ndef test_named(): pass", [], 1, f"{NAMED} was skipped"),
-    "long": ("import pytest\n@pytest.mark.long\ndef test_named(): pass", [], 1, f"{NAMED} was deselected"),
     "renamed": ("def test_other(): pass", [], 1, f"{NAMED} was not collected"),
     "chosen": ("def test_other(): pass", ["-k", "other"], 0, ""),
-    "a file": ("def test_other(): pass", ["checks/test_named.py"], 0, ""),
 }
 
 

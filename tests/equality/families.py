@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import PreTrainedModel
 
 from tests.fakes.tiny_checkpoint import HEAD_DIM, LLAMA3, YARN, longrope, tiny_checkpoint
@@ -24,14 +25,18 @@ class Family:
     Attributes:
         base: a family of `tests.fakes.tiny_checkpoint`.
         changes: settings of its configuration.
+        dtype: what the engine computes in; the reference has weights of that precision, and computes in float32.
         min_prompt_tokens: no prompt is shorter, where the reference computes short texts by other frequencies.
     """
 
     base: str = "llama"
     changes: Mapping[str, Any] = field(default_factory=dict)
+    dtype: str = "float32"
     min_prompt_tokens: int = 1
 
 
+SLIDING = {"sliding_window": 8, "num_hidden_layers": 3}
+WINDOWS_ABOVE = {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1, "num_hidden_layers": 3}
 FAMILIES: Mapping[str, Family] = {
     "llama": Family(),
     "llama3-rope": Family(changes={"rope_parameters": LLAMA3}),
@@ -42,8 +47,10 @@ FAMILIES: Mapping[str, Family] = {
     ),
     # Eight query heads to one key head: TinyLlama's proportions.
     "tinyllama": Family(changes={"num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 1}),
-    "mistral": Family("mistral"),
+    "mistral": Family("mistral", SLIDING),
+    "mistral-full": Family("mistral"),
     "qwen2": Family("qwen2", {"tie_word_embeddings": True}),
+    "qwen2-windows": Family("qwen2", WINDOWS_ABOVE),
     "qwen3": Family("qwen3", {"num_hidden_layers": 3}),
     "linear-rope": Family(changes=rope("linear", factor=2.0)),
     "dynamic-rope": Family(changes=rope("dynamic", factor=2.0)),
@@ -56,6 +63,10 @@ FAMILIES: Mapping[str, Family] = {
         }
     ),
     "longrope-long": Family(changes={"rope_parameters": longrope(HEAD_DIM)}, min_prompt_tokens=65),
+    # What CPUs with matrix units compute in, by kernels of our own.
+    "llama-bf16": Family(dtype="bfloat16"),
+    "mistral-bf16": Family("mistral", SLIDING, dtype="bfloat16"),
+    "qwen3-bf16": Family("qwen3", dtype="bfloat16"),
 }
 
 
@@ -73,5 +84,6 @@ def build(name: str, folder: Path) -> Checkpoint:
     family = FAMILIES[name]
     sizes = {"vocab_size": VOCAB, "bos_token_id": 0, "eos_token_id": 1}
     model = tiny_checkpoint(family.base, **(sizes | family.changes))
+    model = model.to(getattr(torch, family.dtype)).float()
     model.set_attn_implementation("eager")  # the plain product of matrices: nothing is shared with the engine's way
     return Checkpoint(family, chat_folder(model, folder / name), model)

@@ -1,4 +1,4 @@
-"""Five faults of the kinds that paged engines have had, put into the engine from outside: each must be noticed."""
+"""Faults of the kinds that paged engines have had, put into the engine from outside: each must be noticed."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -9,6 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine import loader
+from engine.architecture import ModelArchitecture
+from engine.attention import gather_sdpa
+from engine.attention.backend import AttentionBackend, PrefillChunk
+from engine.attention.select import select_backend
 from engine.cache.block_pool import BlockPool
 from engine.runner.model_runner import BatchInputs
 from engine.scheduling.batch import Batch
@@ -68,6 +73,33 @@ def mask_off_by_one() -> Iterator[None]:
 
 
 @contextmanager
+def chunk_mask_off_by_one() -> Iterator[None]:
+    """A token of a prompt sees the one after it."""
+
+    def lenient(chunk: PrefillChunk, _window: int, dtype: torch.dtype) -> Tensor:
+        columns = torch.arange(chunk.start + chunk.num_tokens)
+        rows = columns[chunk.start :].unsqueeze(1)
+        return torch.zeros(len(rows), len(columns), dtype=dtype).masked_fill_(columns > rows + 1, float("-inf"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gather_sdpa, "_causal_mask", lenient)
+        yield
+
+
+@contextmanager
+def window_off_by_one() -> Iterator[None]:
+    """A sliding window does not count the query itself."""
+
+    def wider(architecture: ModelArchitecture, kernels: Any) -> AttentionBackend:
+        windows = tuple(window and window + 1 for window in architecture.layer_windows)
+        return select_backend(dataclasses.replace(architecture, layer_windows=windows), kernels)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loader, "select_backend", wider)
+        yield
+
+
+@contextmanager
 def equal_hashes() -> Iterator[None]:
     """A block's hash says how far it lies from the beginning and nothing else: no fault where hits are compared."""
     build = BlockPool.__init__
@@ -111,4 +143,6 @@ FAULTS: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
     "mask-off-by-one": mask_off_by_one,
     "wrong-prefix": wrong_prefix,
     "lost-token": lost_token,
+    "chunk-mask-off-by-one": chunk_mask_off_by_one,
+    "window-off-by-one": window_off_by_one,
 }

@@ -10,7 +10,8 @@ from engine.requests import SamplingParams
 from engine.runner.philox import uniforms
 from tests.equality.session import Session
 
-TOLERANCE = 1e-4
+# Of a logit. Scores of these checkpoints reach 10; bfloat16 keeps eight bits of each sum on the way to them.
+TOLERANCES = {"float32": 1e-4, "bfloat16": 0.1}
 CLEAR = 10  # a greedy token may lie this many tolerances below the top
 
 
@@ -32,12 +33,14 @@ class Judge:
 
     Args:
         reference: transformers' model.
+        tolerance: how far a logit may lie from the reference's.
         whole_texts: one forward for a whole answer, of which each row sees its prefix alone, instead of one full
             forward for each prefix.
     """
 
-    def __init__(self, reference: PreTrainedModel, *, whole_texts: bool) -> None:
+    def __init__(self, reference: PreTrainedModel, *, tolerance: float, whole_texts: bool) -> None:
         self._reference = reference
+        self._tolerance = tolerance
         self._whole_texts = whole_texts
         self._known: dict[tuple[int, ...], Tensor] = {}
 
@@ -55,9 +58,21 @@ class Judge:
         for index, (token, row) in enumerate(zip(answer, session.logits[name], strict=True)):
             logits = self._logits((*prompt, *answer[:index]))
             difference = float((row - logits).abs().max())
-            same = difference <= TOLERANCE and _is_right(token, logits, sampling, len(prompt) + index)
+            same = difference <= self._tolerance and self._is_right(token, logits, sampling, len(prompt) + index)
             verdict += Verdict(positions=1, mismatches=not same, worst=difference)
         return verdict
+
+    def _is_right(self, token: int, logits: Tensor, sampling: SamplingParams, position: int) -> bool:
+        """A greedy token is the top or as good as that; a drawn one covers its random number on the running sum."""
+        if sampling.temperature == 0.0:
+            return float(logits.max() - logits[token]) <= CLEAR * self._tolerance
+        assert sampling.seed is not None
+        number = float(uniforms([sampling.seed], [position])[0])
+        probabilities = (logits.double() / sampling.temperature).softmax(0)
+        upper = float(probabilities[: token + 1].sum())
+        # Logits that are off by the tolerance move the running sum by at most this much.
+        slack = 2 * self._tolerance / sampling.temperature
+        return upper - float(probabilities[token]) - slack <= number <= upper + slack
 
     @torch.inference_mode()
     def _logits(self, prefix: tuple[int, ...]) -> Tensor:
@@ -73,16 +88,3 @@ class Judge:
         rows = self._reference(torch.tensor([text[:-1]]), use_cache=False).logits[0].float()
         for length in range(len(prompt), len(text)):
             self._known[text[:length]] = rows[length - 1]
-
-
-def _is_right(token: int, logits: Tensor, sampling: SamplingParams, position: int) -> bool:
-    """A greedy token is the top or as good as that; a drawn one covers its random number on the running sum."""
-    if sampling.temperature == 0.0:
-        return float(logits.max() - logits[token]) <= CLEAR * TOLERANCE
-    assert sampling.seed is not None
-    number = float(uniforms([sampling.seed], [position])[0])
-    probabilities = (logits.double() / sampling.temperature).softmax(0)
-    upper = float(probabilities[: token + 1].sum())
-    # Logits that are off by the tolerance move the running sum by at most this much.
-    slack = 2 * TOLERANCE / sampling.temperature
-    return upper - float(probabilities[token]) - slack <= number <= upper + slack

@@ -46,7 +46,8 @@ class Stage:
 
     def session(self, **changes: Any) -> Session:
         """A new engine with these settings."""
-        return Session(tiny_engine(self.checkpoint.folder, policy=self._policy, **changes))
+        dtype = self.checkpoint.family.dtype
+        return Session(tiny_engine(self.checkpoint.folder, policy=self._policy, dtype=dtype, **changes))
 
     def text(self, num_tokens: int) -> list[int]:
         return [self._random.randrange(VOCAB) for _ in range(num_tokens)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.equality.families import Checkpoint, build
-from tests.equality.judge import Judge, Verdict
+from tests.equality.judge import TOLERANCES, Judge, Verdict
 from tests.equality.scenarios import QUICK, SCENARIOS, Size, Stage, play
 
 NAME_WIDTH = 14
@@ -31,7 +31,8 @@ class Row:
 
 def check_family(checkpoint: Checkpoint, size: Size, scenarios: Iterable[str] = tuple(SCENARIOS)) -> Row:
     """Play the scenarios on one checkpoint."""
-    judge = Judge(checkpoint.reference, whole_texts=size is QUICK)
+    tolerance = TOLERANCES[checkpoint.family.dtype]
+    judge = Judge(checkpoint.reference, tolerance=tolerance, whole_texts=size is QUICK)
     name = checkpoint.folder.name
     verdicts, problems = {}, []
     for scenario in scenarios:

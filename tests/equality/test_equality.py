@@ -1,7 +1,7 @@
 """The table as a test: quick for every family, whole under `pytest -m long`; and red for every fault."""
 
-from collections.abc import Iterator
-from pathlib import Path
+import functools
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -13,14 +13,27 @@ from tests.equality.faults import FAULTS, equal_hashes
 from tests.equality.scenarios import QUICK, SCENARIOS, WHOLE
 from tests.equality.table import Row, check_family
 
-NOTICED_BY = {
-    "shifted-rope": ("batching", "chunked prefill", "prefix hit", "preemption", "cancel", "resize"),
-    "mask-off-by-one": ("batching", "chunked prefill", "prefix hit", "preemption", "cancel", "resize"),
-    "stale-block": ("prefix hit",),
-    "wrong-prefix": ("prefix hit", "cancel", "resize"),
-    "lost-token": ("preemption",),
-}
-"""The scenarios that each fault has to turn red, by what is said and not by the books alone."""
+ALL = tuple(SCENARIOS)
+NOTICED = [
+    ("shifted-rope", "llama", ALL),
+    ("shifted-rope", "mistral", ALL),
+    ("shifted-rope", "llama-bf16", ALL),
+    ("stale-block", "llama", ("prefix hit",)),
+    ("stale-block", "mistral", ("prefix hit",)),
+    ("mask-off-by-one", "llama", ALL),
+    ("mask-off-by-one", "mistral", ALL),
+    ("mask-off-by-one", "llama-bf16", ALL),
+    ("chunk-mask-off-by-one", "llama", ALL),
+    ("chunk-mask-off-by-one", "llama-bf16", ALL),
+    ("window-off-by-one", "mistral", ALL),
+    ("window-off-by-one", "mistral-bf16", ALL),
+    ("window-off-by-one", "qwen2-windows", ALL),
+    ("wrong-prefix", "llama", ("prefix hit", "cancel", "resize")),
+    ("wrong-prefix", "llama-bf16", ("prefix hit", "cancel", "resize")),
+    ("lost-token", "llama", ("preemption",)),
+    ("lost-token", "llama-bf16", ("preemption",)),
+]
+"""Each fault, a family, and the scenarios that it has to turn red there, by what is said and not by the books alone."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,8 +45,15 @@ def _quiet() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    return build("llama", tmp_path_factory.mktemp("checkpoint"))
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Checkpoint]:
+    """One of a family's name, built once."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    return functools.cache(lambda name: build(name, folder))
+
+
+@pytest.fixture
+def llama(checkpoint: Callable[[str], Checkpoint]) -> Checkpoint:
+    return checkpoint("llama")
 
 
 def assert_good(row: Row) -> None:
@@ -44,14 +64,18 @@ def assert_good(row: Row) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_way_to_compute_gives_the_references_answers(family: str, tmp_path: Path) -> None:
-    assert_good(check_family(build(family, tmp_path), QUICK))
+def test_every_way_to_compute_gives_the_references_answers(
+    family: str, checkpoint: Callable[[str], Checkpoint]
+) -> None:
+    assert_good(check_family(checkpoint(family), QUICK))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_way_to_compute_gives_the_references_answers_whole(family: str, tmp_path: Path) -> None:
-    assert_good(check_family(build(family, tmp_path), WHOLE))
+def test_every_way_to_compute_gives_the_references_answers_whole(
+    family: str, checkpoint: Callable[[str], Checkpoint]
+) -> None:
+    assert_good(check_family(checkpoint(family), WHOLE))
 
 
 def test_equal_hashes_of_different_texts_change_no_answer(llama: Checkpoint) -> None:
@@ -63,12 +87,18 @@ def test_equal_hashes_of_different_texts_change_no_answer(llama: Checkpoint) -> 
     assert not [problem for problem in row.problems if "did not happen" not in problem]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_noticed(fault: str, llama: Checkpoint) -> None:
+@pytest.mark.parametrize(("fault", "family", "scenarios"), NOTICED, ids=[f"{row[0]}-{row[1]}" for row in NOTICED])
+def test_a_fault_is_noticed(
+    fault: str, family: str, scenarios: tuple[str, ...], checkpoint: Callable[[str], Checkpoint]
+) -> None:
     with FAULTS[fault]():
-        row = check_family(llama, QUICK, NOTICED_BY[fault])
+        row = check_family(checkpoint(family), QUICK, scenarios)
     assert not row.is_good
     assert all(verdict.mismatches for verdict in row.verdicts.values()), row
+
+
+def test_every_fault_is_tried() -> None:
+    assert {fault for fault, _, _ in NOTICED} == set(FAULTS)
 
 
 def test_a_fault_leaves_nothing_behind(llama: Checkpoint) -> None:

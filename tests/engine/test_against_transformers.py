@@ -33,9 +33,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "yarn-rope": {"rope_parameters": dict(ROPES["yarn"])},
     "dynamic-rope": {"rope_parameters": dict(ROPES["dynamic"])},
     "mistral": {"family": "mistral"},
+    "mistral-window": {"family": "mistral", "sliding_window": 24},
     "qwen2": {"family": "qwen2"},
+    "qwen2-upper-window": {"family": "qwen2", "use_sliding_window": True, "sliding_window": 17, "max_window_layers": 1},
     "qwen3": {"family": "qwen3", "tie_word_embeddings": True},
 }
+QWEN_WINDOW = {"use_sliding_window": True, "layer_types": ["sliding_attention", "full_attention"]}
 SETTINGS: dict[str, dict[str, Any]] = {
     "whole-prompts": {"max_num_batched_tokens": 1024},
     "chunks": {"max_num_batched_tokens": 24, "max_num_seqs": 8},
@@ -153,6 +156,23 @@ def test_longrope_goes_by_the_planned_context(tmp_path: Path, original: int, cou
     reference = tiny_chat_model(rope_parameters=rope)
     run = Run(tiny_engine(chat_folder(reference, tmp_path / "tiny"), max_num_batched_tokens=24, max_num_seqs=8))
     run.submit([[prompt[0]] * 64 + prompt for prompt in make_prompts(8)], count=count)
+    run.to_the_end()
+    run.check(reference)
+
+
+@pytest.mark.parametrize("window", [1, 8, 15, 16, 17, 40])
+@pytest.mark.parametrize("family", ["mistral", "qwen3"])
+def test_a_window_of_any_size_over_blocks_and_chunks(family: str, window: int, tmp_path: Path) -> None:
+    """53 tokens in chunks of 5 on blocks of 16: a window ends inside blocks, at their borders, and beyond a chunk."""
+    changes = {"sliding_window": window} | ({} if family == "mistral" else QWEN_WINDOW)
+    reference = tiny_chat_model(family, **changes)
+    folder = chat_folder(reference, tmp_path / "tiny")
+    run = Run(tiny_engine(folder, max_num_batched_tokens=5, max_num_seqs=4))
+    rng = random.Random(9)
+    prompt = [rng.randrange(VOCAB) for _ in range(53)]
+    run.submit([prompt, prompt[:1]], count=14)
+    run.to_the_end()
+    run.submit([prompt, [*prompt, 5, 6]], count=14)  # now with a cached prefix
     run.to_the_end()
     run.check(reference)
 

@@ -62,7 +62,7 @@ def bench(name: str, config: EngineConfig, json_file: Path | None) -> int:
 
 
 def _load(config: EngineConfig, workload: Workload) -> LLM:
-    sized = replace(config, max_num_batched_tokens=2048, prefix_caching=False, max_model_len=2048)
+    sized = replace(config, prefix_caching=False, max_model_len=2048)
     return LLM(replace(sized, max_num_seqs=workload.num_slots))
 
 

@@ -45,6 +45,7 @@ PREFILL = Workload("prefill", "16 prompts of 1,024 tokens", 16, 1024, 1)
 
 WORKLOADS = {workload.name: workload for workload in (SINGLE, BATCH, SLOTS, PREFILL)}
 COMPARISON = "cpu"
+TOKEN_BUDGET = 2048  # of a step, unless another one is to be measured
 SCHEDULER = "scheduler"  # no model at all
 
 

@@ -52,6 +52,7 @@ def _chat(
     ] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="The most tokens of an answer.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="The same seed gives the same draws.")] = None,
+    token_budget: TokenBudget = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
     threads: Threads = None,
@@ -72,10 +73,13 @@ def _chat(
         max_tokens=max_tokens,
         seed=seed,
     )
+    config = EngineConfig(device=device, dtype=dtype, threads=threads)
+    if token_budget is not None:
+        config = replace(config, max_num_batched_tokens=token_budget)
     path = model_path(model)
     from engine.cli.chat import chat
 
-    return chat(EngineConfig(model=str(path), device=device, dtype=dtype, threads=threads), prompt, system, sampling)
+    return chat(replace(config, model=str(path)), prompt, system, sampling)
 
 
 @app.command("demo")
@@ -122,13 +126,16 @@ def _bench(
     random_weights: Annotated[
         str | None, typer.Option("--random-weights", metavar="SHAPE", help="Measure this shape without weights.")
     ] = None,
+    policy: Policy = SchedulingPolicy.MIXED,
+    token_budget: TokenBudget = None,
+    chunk_size: ChunkSize = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
     threads: Threads = None,
     json_file: JsonFile = None,
 ) -> int:
     """Measure the engine; `cpu` prints transformers' figures beside ours, `scheduler` needs no model."""
-    from engine.bench.workloads import SCHEDULER, choose_workload
+    from engine.bench.workloads import SCHEDULER, TOKEN_BUDGET, choose_workload
 
     chosen = choose_workload(workload, random_weights=random_weights)
     if chosen == SCHEDULER:
@@ -137,14 +144,19 @@ def _bench(
         return bench_scheduler(json_file)
     if model and random_weights:
         raise UsageError("Give either a model or --random-weights, not both.")
+    config = EngineConfig(
+        random_weights=random_weights,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        policy=policy,
+        max_num_batched_tokens=TOKEN_BUDGET if token_budget is None else token_budget,
+        max_chunk_tokens=chunk_size,
+    )
     path = "" if random_weights else str(model_path(model))
     from engine.bench.run import bench
 
-    return bench(
-        chosen,
-        EngineConfig(model=path, random_weights=random_weights, device=device, dtype=dtype, threads=threads),
-        json_file,
-    )
+    return bench(chosen, replace(config, model=path), json_file)
 
 
 @app.command("plan")

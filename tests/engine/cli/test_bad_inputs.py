@@ -63,6 +63,8 @@ BAD = {
     ),
     "chunk-size": (["demo", "-m", "{model}", "--chunk-size", "0"], 2, "Chunks of 0 tokens were asked for"),
     "policy": (["demo", "-m", "{model}", "--policy", "random"], 2, "'random' is not one of 'mixed', 'prefill-first'"),
+    "chat-budget": (["chat", "hi", "-m", "{model}", "--token-budget", "0"], 2, "The token budget of a step is 0"),
+    "bench-budget": (["bench", "single", "-m", "{model}", "--token-budget", "9"], 2, "The token budget of a step is 9"),
     "demo-dtype": (["demo", "-m", "{model}", "--dtype", "foo"], 2, "The dtype 'foo' is unknown"),
     "json": (["demo", "-m", "{model}", "--json", "{nowhere}"], 2, "{nowhere} cannot be written"),
     "scenario": (["demo", "seeds"], 2, "There is no scenario called 'seeds'; choose slots or seed."),

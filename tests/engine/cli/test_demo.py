@@ -105,3 +105,24 @@ def test_what_the_user_gives_wins_and_the_engine_has_commands_of_its_own(termina
     assert all(each["blocks_used"] + each["blocks_free"] == 20 for each in trace["steps"])
     assert trace["summary"]["tokens"] == 1060
     assert trace["steps"][-1]["blocks_free"] == 20
+
+
+@pytest.mark.parametrize("policy", ["mixed", "prefill-first"])
+def test_pressure_is_printed_and_everybody_is_served(terminal: Terminal, tiny_gguf: Path, policy: str) -> None:
+    """Sixteen blocks are too few for sixteen slots: preemptions and recomputed tokens, by request and in sum."""
+    trace, printed = play(
+        terminal, "slots", tiny_gguf, "--dtype", "float32", "--kv-blocks", "16", "--policy", policy,
+        "--token-budget", "64", "--chunk-size", "16", "--slots", "16",
+    )  # fmt: skip
+    requests, steps, summary = trace["requests"], trace["steps"], trace["summary"]
+    assert f"16 slots · 64 tokens a step · {policy}" in printed
+    assert max(each["running"] for each in steps) <= 16
+    assert max(each["prefill_tokens"] + each["decode_tokens"] for each in steps) <= 64
+    for name in ("preemptions", "recomputed_tokens"):
+        assert summary[name] == sum(each[name] for each in requests) > 0
+    assert summary["preemptions"] == sum(each["preempted"] for each in steps)
+    assert summary["recomputed_tokens"] == sum(each["recomputed_tokens"] for each in steps)
+    assert f"{summary['preemptions']} preemptions, {summary['recomputed_tokens']:,} tokens recomputed." in printed
+    assert [each["new_tokens"] for each in requests] == [each.max_tokens for each in scenario("slots").requests]
+    alone = [each["kind"] for each in steps if each["prefill_tokens"]]
+    assert ("mixed" in alone) == (policy == "mixed")

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,6 +17,8 @@ from engine.memory.measure import admission_floor_bytes
 from engine.memory.plan import MemoryPlan
 from engine.memory.pressure import MemoryGate
 from engine.model.decoder import Decoder, Weights, load_decoder
+from engine.model.layer_ops import LayerOps
+from engine.model.select_ops import select_ops
 from engine.native import load_kernels
 from engine.runner.model_runner import ModelRunner
 from engine.scheduling.scheduler import Scheduler
@@ -26,9 +27,6 @@ from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.weights.random import RandomWeights
 from engine.weights.source import open_weights
-
-if TYPE_CHECKING:
-    from engine.native.kernels import Kernels
 
 Progress = Callable[[LoadProgress], None]
 
@@ -63,11 +61,15 @@ def load_model(config: EngineConfig, on_progress: Progress) -> LoadedModel:
         memory_plan = plan_cache(config, architecture, target)
         on_progress(LoadProgress("Preparing the kernels", 0.02))
         kernels = load_kernels(head_dim=architecture.head_dim, dtype=target.dtype, device=target.device)
-        decoder = _load_decoder(weights, target, memory_plan.max_model_len_tokens, kernels, on_progress)
+        ops = select_ops(architecture, kernels, dtype=target.dtype, device=target.device)
+        decoder = _load_decoder(weights, target, memory_plan.max_model_len_tokens, ops, on_progress)
     finally:
         weights.close()
     on_progress(LoadProgress("Preparing the KV cache", 0.97))
-    backend = select_backend(architecture, kernels)
+    selection = select_backend(
+        architecture, kernels, dtype=target.dtype, device=target.device, block_size=config.block_size
+    )  # fmt: skip
+    backend = selection.backend
     runner, scheduler = _serving_side(config, decoder, backend, target, memory_plan)
     identity = "" if tokenizer is None else f"{architecture.name} {architecture.num_parameters} {tokenizer.digest}"
     info = _info(config, decoder, backend, target, memory_plan, identity=identity, load_s=time.monotonic() - started)
@@ -94,7 +96,7 @@ def _text_side(config: EngineConfig) -> tuple[Tokenizer | None, ChatTemplate | N
 
 
 def _load_decoder(
-    weights: Weights, target: Target, max_positions: int, kernels: "Kernels | None", on_progress: Progress
+    weights: Weights, target: Target, max_positions: int, ops: LayerOps, on_progress: Progress
 ) -> Decoder:  # fmt: skip
     num_layers = weights.architecture.num_layers
 
@@ -104,8 +106,7 @@ def _load_decoder(
 
     with torch.inference_mode():
         return load_decoder(
-            weights, dtype=target.dtype, device=target.device, max_positions=max_positions, kernels=kernels,
-            on_layer=on_layer,
+            weights, dtype=target.dtype, device=target.device, max_positions=max_positions, ops=ops, on_layer=on_layer,
         )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def choose_target(config: EngineConfig) -> Target:
         name = f"CPU, {threads} thread{'s' if threads > 1 else ''}"
         return Target(torch.device("cpu"), _dtype(config, _best_cpu_dtype()), name)
     device = _gpu(config.device)
-    return Target(device, _dtype(config, torch.bfloat16), torch.cuda.get_device_name(device))
+    return Target(device, _dtype(config, _best_gpu_dtype(device)), torch.cuda.get_device_name(device))
 
 
 def _gpu(name: str) -> torch.device:
@@ -74,6 +74,14 @@ def _best_cpu_dtype() -> torch.dtype:
     """bf16 where the CPU multiplies it natively (AVX512-BF16, AMX); elsewhere it would be emulated."""
     native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()  # noqa: SLF001
     return torch.bfloat16 if native else torch.float32
+
+
+def _best_gpu_dtype(device: torch.device) -> torch.dtype:
+    """bf16 from Ampere (8.0) on; float16 where tensor cores know only that (7.0); float32 on what is older."""
+    capability = torch.cuda.get_device_capability(device)
+    if capability >= (8, 0):
+        return torch.bfloat16
+    return torch.float16 if capability >= (7, 0) else torch.float32
 
 
 def _dtype(config: EngineConfig, best: torch.dtype) -> torch.dtype:

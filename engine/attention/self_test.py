@@ -8,33 +8,33 @@ import math
 import torch
 
 from engine.architecture import ModelArchitecture
-from engine.attention.backend import AttentionBackend, AttentionInputs
+from engine.attention.backend import AttentionBackend, AttentionInputs, PrefillChunk
 from engine.attention.reference import ReferenceAttention
 from engine.cache.kv_cache import KVCache
 
 _LENGTHS = (3000, 1)
-_BLOCK_SIZE = 16
+_CHUNK = (37, 75)  # tokens before it and of it
 
 
 def agrees_with_reference(
-    backend: AttentionBackend, architecture: ModelArchitecture, dtype: torch.dtype, device: torch.device
-) -> bool:
-    """Two decode rows, of 3,000 tokens and of one, in one layer; within the rounding of `dtype`."""
+    backend: AttentionBackend, architecture: ModelArchitecture, dtype: torch.dtype, device: torch.device, *,
+    block_size: int = 16,
+) -> bool:  # fmt: skip
+    """Two decode rows, of 3,000 tokens and of one, and a chunk, in one layer; within the rounding of `dtype`."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=generator).to(device=device, dtype=dtype)
 
     heads, kv_heads, head_dim = architecture.num_heads, architecture.num_kv_heads, architecture.head_dim
-    rows = len(_LENGTHS)
+    rows = len(_LENGTHS) + _CHUNK[1]
     q, k, v = draw(rows, heads, head_dim), draw(rows, kv_heads, head_dim), draw(rows, kv_heads, head_dim)
-    inputs = _inputs(generator, device)
-    num_blocks = int(inputs.decode_block_tables.max()) + 1
-    past = draw(2, num_blocks, _BLOCK_SIZE, kv_heads, head_dim)
+    inputs, num_blocks = _inputs(generator, device, block_size)
+    past = draw(2, num_blocks, block_size, kv_heads, head_dim)
     outputs = []
     for each in (backend, ReferenceAttention(backend.windows)):
         cache = KVCache(
-            architecture, num_blocks=num_blocks, block_size=_BLOCK_SIZE, dtype=dtype, device=device, num_layers=1
+            architecture, num_blocks=num_blocks, block_size=block_size, dtype=dtype, device=device, num_layers=1
         )
         for side, tensor in zip(cache.layer(0), past, strict=True):
             side.copy_(tensor)
@@ -43,16 +43,25 @@ def agrees_with_reference(
     return torch.allclose(outputs[0], outputs[1], rtol=tolerance, atol=tolerance)
 
 
-def _inputs(generator: torch.Generator, device: torch.device) -> AttentionInputs:
-    sizes = [math.ceil(length / _BLOCK_SIZE) for length in _LENGTHS]
+def _inputs(generator: torch.Generator, device: torch.device, block_size: int) -> tuple[AttentionInputs, int]:
+    """The layout, and how many blocks it needs with the one for padding."""
+    ends = [*_LENGTHS, sum(_CHUNK)]
+    sizes = [math.ceil(end / block_size) for end in ends]
     order = (torch.randperm(sum(sizes), generator=generator) + 1).tolist()
-    tables = [order[: sizes[0]], order[sizes[0] :] + [0] * (sizes[0] - sizes[1])]
-    last = [length - 1 for length in _LENGTHS]
-    slots = [table[at // _BLOCK_SIZE] * _BLOCK_SIZE + at % _BLOCK_SIZE for table, at in zip(tables, last, strict=True)]
-    return AttentionInputs(
+    tables = [order[sum(sizes[:index]) :][: sizes[index]] for index in range(len(sizes))]
+    new = [(length - 1, length) for length in _LENGTHS] + [(_CHUNK[0], sum(_CHUNK))]
+    slots = [
+        table[at // block_size] * block_size + at % block_size
+        for table, span in zip(tables, new, strict=True)
+        for at in range(*span)
+    ]
+    padded = [table + [0] * (max(sizes) - len(table)) for table in tables[: len(_LENGTHS)]]
+    chunk = PrefillChunk(len(_LENGTHS), _CHUNK[1], _CHUNK[0], torch.tensor(tables[-1], device=device))
+    inputs = AttentionInputs(
         slots=torch.tensor(slots, device=device),
         num_decode=len(_LENGTHS),
-        decode_block_tables=torch.tensor(tables, device=device),
+        decode_block_tables=torch.tensor(padded, device=device),
         decode_lengths=torch.tensor(_LENGTHS, device=device),
-        chunks=(),
+        chunks=(chunk,),
     )
+    return inputs, sum(sizes) + 1

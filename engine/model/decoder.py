@@ -5,19 +5,16 @@ It knows token ids, positions and a function that attends; it knows neither bloc
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from engine.architecture import ModelArchitecture
-from engine.model.layer_ops import LayerOps, NativeOps, TorchOps
+from engine.model.layer_ops import LayerOps, TorchOps
 from engine.model.linear import Linear, make_linear
 from engine.model.rotary import Rotary
-
-if TYPE_CHECKING:
-    from engine.native.kernels import Kernels
 
 
 class Weights(Protocol):
@@ -94,7 +91,7 @@ class Decoder:
 
 
 def load_decoder(
-    weights: Weights, *, dtype: torch.dtype, device: torch.device, max_positions: int, kernels: "Kernels | None" = None,
+    weights: Weights, *, dtype: torch.dtype, device: torch.device, max_positions: int, ops: LayerOps | None = None,
     on_layer: Callable[[int], None],
 ) -> Decoder:  # fmt: skip
     """Read every weight once and put it into the form that computes fastest.
@@ -104,7 +101,7 @@ def load_decoder(
         dtype: of weights, activations and the KV cache.
         device: where to compute.
         max_positions: longest context, in tokens.
-        kernels: of our own, where there are some for this device.
+        ops: the steps between the products; torch's where nothing quicker was chosen.
         on_layer: called with each layer's index before it is read; may raise to stop.
     """
     reader = _Reader(weights, dtype, device)
@@ -117,9 +114,9 @@ def load_decoder(
     norm = reader.tensor("model.norm.weight")
     head = make_linear(embedding) if architecture.tie_word_embeddings else reader.linear(["lm_head"], has_bias=False)
     rotary = Rotary(architecture, max_positions, dtype, device)
-    ops = TorchOps(architecture) if kernels is None else NativeOps(architecture, kernels)
     return Decoder(
-        architecture, embedding=embedding, layers=tuple(layers), norm=norm, head=head, rotary=rotary, ops=ops
+        architecture, embedding=embedding, layers=tuple(layers), norm=norm, head=head, rotary=rotary,
+        ops=ops or TorchOps(architecture),
     )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ def _two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"Card {device.index}")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (9, 0))
 
 
 # --- device and dtype ---
@@ -84,6 +85,22 @@ def test_a_gpu_is_taken_where_there_is_one(device: str, index: int) -> None:
 def test_a_foreign_device_is_named(device: str) -> None:
     with pytest.raises(UsageError, match=f"'{device}'"):
         choose_target(EngineConfig(device=device))
+
+
+@pytest.mark.usefixtures("_two_gpus")
+@pytest.mark.parametrize(
+    ("capability", "dtype"),
+    [
+        ((12, 0), torch.bfloat16), ((8, 6), torch.bfloat16), ((8, 0), torch.bfloat16), ((7, 5), torch.float16),
+        ((7, 0), torch.float16), ((6, 1), torch.float32),
+    ],
+)  # fmt: skip
+def test_the_format_follows_the_card(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: capability)
+    assert choose_target(EngineConfig(device="cuda")).dtype is dtype
+    assert choose_target(EngineConfig(device="cuda", dtype="float32")).dtype is torch.float32, "what is asked wins"
 
 
 @pytest.mark.usefixtures("_no_gpu")

@@ -56,3 +56,9 @@ def test_a_model_on_this_machine(terminal: Terminal, tiny_gguf: Path) -> None:
     # 16 slots of 256 tokens: a tiny model is limited by what is of use.
     assert (said["usable_blocks"], said["tokens"], said["limited_by"]) == (256, 4096, "max_useful")
     assert said["max_model_len_tokens"] == 256
+
+
+def test_the_attention_and_what_stands_in_the_way_of_others(terminal: Terminal, tiny_gguf: Path) -> None:
+    done = terminal.types("plan", "-m", tiny_gguf, "--dtype", "float32", "--device", "cpu")
+    assert "\nAttention: gather + SDPA\n  not the paged Triton kernels: needs an NVIDIA card\n" in done.stdout
+    assert "\n  not the paged kernel for CPUs: needs bfloat16 on a CPU\n" in done.stdout

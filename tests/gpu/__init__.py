@@ -1,0 +1,1 @@
+"""What is tested on a card: `python -m pytest tests/gpu`."""

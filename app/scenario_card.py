@@ -1,7 +1,7 @@
 """The card above the chat while a scenario is played: what it is, and how many of its requests have ended."""
 
 from PySide6.QtCore import Slot
-from PySide6.QtWidgets import QLabel, QProgressBar, QWidget
+from PySide6.QtWidgets import QLabel, QProgressBar, QToolButton, QWidget
 
 from app.widgets import Card
 
@@ -28,6 +28,13 @@ class ScenarioCard(Card):
         self._text.setObjectName("secondary")
         self._bar = QProgressBar(maximum=total, textVisible=False)
         self._bar.setAccessibleName("Requests that have ended")
+        self.close_button = QToolButton()
+        self.close_button.setObjectName("quiet")
+        self.close_button.setText("Close")
+        self.close_button.setAccessibleName("Close the card of the scenario")
+        self.close_button.setToolTip("Close this card; the requests go on")
+        self.close_button.clicked.connect(self.hide)
+        self.header.addWidget(self.close_button)
         self.body.addWidget(self._text)
         self.body.addWidget(self._bar)
         self.show_ended(0)

@@ -1,10 +1,45 @@
 """Small widgets that every panel uses, so that a card looks the same everywhere."""
 
-from PySide6.QtCore import QSize, Qt
+from collections.abc import Callable
+
+from PySide6.QtCore import QObject, QSize, Qt, QTimer, Slot
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from app.theme import SPACE_PX
+
+READABLE_MS = 250
+
+
+class Pacer(QObject):
+    """Does something at most once in a period: at once, and at the period's end if it was asked for meanwhile.
+
+    For numbers that change with every token: nobody reads them faster than four times a second.
+    """
+
+    def __init__(self, act: Callable[[], None], period_ms: int, parent: QObject) -> None:
+        super().__init__(parent)
+        self._act = act
+        self._is_asked = False
+        self._timer = QTimer(self, singleShot=True, interval=period_ms)
+        self._timer.timeout.connect(self._on_period_over)
+
+    def ask(self) -> None:
+        """Do it, now or soon."""
+        self._is_asked = self._timer.isActive()
+        if not self._is_asked:
+            self._act()
+            self._timer.start()
+
+    def cancel(self) -> None:
+        """It has been done otherwise; the next one comes at once."""
+        self._is_asked = False
+        self._timer.stop()
+
+    @Slot()
+    def _on_period_over(self) -> None:
+        if self._is_asked:
+            self.ask()
 
 
 class ElidedLabel(QLabel):

@@ -32,6 +32,7 @@ from engine.events import (
     StepOutput,
 )
 from engine.requests import Request
+from engine.torch_libraries import open_torch_libraries
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ EngineFactory = Callable[[EngineConfig, Callable[[LoadProgress], None]], EngineL
 
 def _load_engine(config: EngineConfig, on_progress: Callable[[LoadProgress], None]) -> EngineLike:
     # torch is imported in the loop's own thread, and only when a model is loaded.
+    open_torch_libraries()
     from engine.engine import Engine
 
     return Engine.load(config, on_progress)

@@ -24,7 +24,7 @@ from engine.events import (
 from engine.loop import EngineFactory
 from engine.requests import Request
 
-FRAME_MS = 33
+FRAME_MS = 66  # text that comes 15 times a second reads as a flow; each frame costs the window some milliseconds
 DEATH_MESSAGE = "The engine's thread ended unexpectedly. Load the model again to go on."
 CLOSING_MESSAGE = "KVScope is closing and takes no more requests."
 

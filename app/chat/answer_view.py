@@ -9,7 +9,7 @@ from app.chat.conversation import Turn, TurnState, TurnStats
 from app.chat.markdown import MarkdownReader
 from app.chat.message_view import CopyMessageButton, MessageView, quiet_button
 from app.theme import Colours
-from app.widgets import ElidedLabel
+from app.widgets import READABLE_MS, ElidedLabel, Pacer
 
 FOLD_CHARS = 40_000  # an answer of this length takes the layout a tenth of a second
 
@@ -85,6 +85,7 @@ class AnswerView(MessageView):
         self._retry.clicked.connect(self._on_retry)
         self._stats = ElidedLabel()
         self._stats.setObjectName("secondary")
+        self._count = Pacer(self._show_state, READABLE_MS, self)
         self._lay_out()
         self.show_turn(turn)
 
@@ -117,6 +118,7 @@ class AnswerView(MessageView):
         else:
             self._show_more_text()
             self._text.finish()
+        self._count.cancel()
         self._show_state()
 
     def append_text(self, turn: Turn, new_tokens: int) -> None:
@@ -124,7 +126,10 @@ class AnswerView(MessageView):
         self._turn = turn
         self._new_tokens = new_tokens
         self._show_more_text()
-        self._show_state()
+        if self._text.isHidden():
+            self._show_state()
+        else:
+            self._count.ask()
 
     def set_colours(self, colours: Colours) -> None:
         """Change to other colours."""

@@ -78,9 +78,11 @@ class MarkdownStream:
     def append(self, text: str) -> Change:
         """Take more text; says how the picture changes meanwhile."""
         self.source += text
-        self._tail += text.replace("\r\n", "\n").replace("\r", "\n")
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        self._tail += text
         keep = len(self._committed)
-        self._complete()
+        if "\n" in text or self._code is not None:
+            self._complete()  # only whole lines complete anything
         if self._code is not None:
             return Change(keep, (*self._committed[keep:], self._code.block))
         shown = self._reader.read(_decided(self._tail), self._first_number).blocks

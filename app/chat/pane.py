@@ -13,6 +13,7 @@ from app.chat.conversation import Role, Turn
 from app.chat.empty_chat import EmptyChat
 from app.chat.transcript import Transcript
 from app.theme import Theme
+from app.widgets import READABLE_MS, Pacer
 from engine.events import EngineStatus
 
 
@@ -42,6 +43,7 @@ class ChatPane(QWidget):
         self.transcript = Transcript(theme)
         self.empty = EmptyChat()
         self.composer = Composer()
+        self._context = Pacer(self._show_context, READABLE_MS, self)
         self._stack = QStackedWidget()
         self._stack.addWidget(self.empty)
         self._stack.addWidget(self.transcript)
@@ -125,7 +127,7 @@ class ChatPane(QWidget):
     def _on_text_grew(self, turn: Turn, new_tokens: int) -> None:
         if self._is_in_view(turn):
             self.transcript.append_text(turn, new_tokens)
-            self._show_context()
+            self._context.ask()
 
     @Slot(str)
     def _on_draft_changed(self, text: str) -> None:

@@ -73,8 +73,8 @@ class ProcessTable:
 
 def _descendants(entries: Mapping[int, ProcessEntry], root: int) -> set[int]:
     children: dict[int, list[int]] = {}
-    for entry in entries.values():
-        children.setdefault(entry.parent_pid, []).append(entry.pid)
+    for child, entry in entries.items():
+        children.setdefault(entry.parent_pid, []).append(child)
     found: set[int] = set()
     todo = [root]
     while todo:

@@ -52,6 +52,7 @@ class _Stat(NamedTuple):
 class _Known:
     """What was read of a process before. Its facts are taken as settled from the second look on."""
 
+    line: bytes
     entry: ProcessEntry
     comm: bytes
     settled: bool
@@ -93,14 +94,18 @@ class ProcessReader:
 
     def _look(self, pid: int) -> _Known:
         folder = f"{self._root}/{pid}"
-        stat = _Stat.parse(_read(f"{folder}/stat"))
-        anonymous_bytes = self._anonymous_bytes(folder) if stat.has_memory else 0
+        line = _read(f"{folder}/stat")
         known = self._known.get(pid)
+        # The line counts page faults and resident pages: where it is the same, so is everything that we know.
+        if known is not None and known.settled and known.line == line:
+            return known
+        stat = _Stat.parse(line)
+        anonymous_bytes = self._anonymous_bytes(folder) if stat.has_memory else 0
         if known is None or known.entry.identity.start_ticks != stat.start_ticks or known.comm != stat.comm:
-            return _Known(self._entry(folder, pid, stat, anonymous_bytes), stat.comm, settled=False)
+            return _Known(line, self._entry(folder, pid, stat, anonymous_bytes), stat.comm, settled=False)
         if not known.settled:
-            return _Known(self._entry(folder, pid, stat, anonymous_bytes), stat.comm, settled=True)
-        known.entry = _updated(known.entry, stat, anonymous_bytes)
+            return _Known(line, self._entry(folder, pid, stat, anonymous_bytes), stat.comm, settled=True)
+        known.line, known.entry = line, _updated(known.entry, stat, anonymous_bytes)
         return known
 
     def _entry(self, folder: str, pid: int, stat: _Stat, anonymous_bytes: int) -> ProcessEntry:

@@ -1,5 +1,7 @@
 """Why a process is not offered for ending. Decides; neither reads nor ends."""
 
+from collections.abc import Iterable, Mapping
+
 from app.gpu.process_table import ProcessEntry, ProcessTable
 from app.gpu.record import ProcessIdentity, ProcessKind, ProcessMemory
 
@@ -59,6 +61,34 @@ def described(entry: ProcessEntry, table: ProcessTable, memory_bytes: int | None
         kind=kind_of(entry, table),
         protected_because=protection_of(entry, table),
     )
+
+
+class Describer:
+    """Describes the same processes again and again: who has not changed gets the same value as last time."""
+
+    def __init__(self) -> None:
+        self._family: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
+        self._known: dict[ProcessIdentity, tuple[ProcessEntry, ProcessMemory]] = {}
+
+    def describe(self, shares: Iterable[tuple[ProcessEntry, int]], table: ProcessTable) -> list[ProcessMemory]:
+        """The values for entries of `table` with what each of them holds, in that order."""
+        family = (table.own_tree, table.ancestors)
+        before = self._known if family == self._family else {}
+        self._family, self._known = family, {}
+        return [self._describe(entry, table, share, before) for entry, share in shares]
+
+    def _describe(
+        self,
+        entry: ProcessEntry,
+        table: ProcessTable,
+        memory_bytes: int,
+        before: Mapping[ProcessIdentity, tuple[ProcessEntry, ProcessMemory]],
+    ) -> ProcessMemory:
+        known = before.get(entry.identity)
+        if known is None or known[0] is not entry or known[1].memory_bytes != memory_bytes:
+            known = (entry, described(entry, table, memory_bytes))
+        self._known[entry.identity] = known
+        return known[1]
 
 
 def not_visible(pid: int, memory_bytes: int | None) -> ProcessMemory:

@@ -14,7 +14,7 @@ from pathlib import Path
 from app.gpu.errors import ProbeError
 from app.gpu.process_table import ProcessEntry, ProcessTable
 from app.gpu.processes import ProcessReader
-from app.gpu.protect import described
+from app.gpu.protect import Describer
 from app.gpu.record import MemoryKind, MemorySample
 
 DEVICE = "System memory"
@@ -51,7 +51,7 @@ class MemInfo:
 
 
 class SystemMemoryProbe:
-    """Looks at the machine's own memory. Costs one small read per process and two for those that hold some."""
+    """Looks at the machine's own memory. Costs one small read per process, and a second for those that have changed."""
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class SystemMemoryProbe:
         self._clock = clock
         self._root = root
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
+        self._describer = Describer()
 
     def sample(self) -> MemorySample:
         """The machine now. Raises ProbeError where /proc cannot be read."""
@@ -72,7 +73,7 @@ class SystemMemoryProbe:
             memory = self._memory()
         except (OSError, KeyError, ValueError) as error:
             raise ProbeError(f"The system does not tell how much memory is free ({error}).") from error
-        return sample_of(table, memory, time_s=self._clock())
+        return sample_of(table, memory, self._describer, time_s=self._clock())
 
     def _memory(self) -> MemInfo:
         meminfo = (self._root / "meminfo").read_text(encoding="ascii")
@@ -86,7 +87,7 @@ class SystemMemoryProbe:
         """Nothing is held open."""
 
 
-def sample_of(table: ProcessTable, memory: MemInfo, *, time_s: float) -> MemorySample:
+def sample_of(table: ProcessTable, memory: MemInfo, describer: Describer, *, time_s: float) -> MemorySample:
     """The stack of one moment: processes + shared + unattributed + free = total, none of them negative."""
     holders = [entry for entry in table if entry.anonymous_bytes > 0]
     shares = counted_once(holders, table, memory.anonymous_bytes)
@@ -94,7 +95,7 @@ def sample_of(table: ProcessTable, memory: MemInfo, *, time_s: float) -> MemoryS
     # The kernel's counters are read one after the other: what is surely held is surely used.
     used_bytes = max(memory.total_bytes - memory.available_bytes, held_bytes + memory.shared_bytes)
     used_bytes = min(used_bytes, memory.total_bytes)
-    processes = [described(entry, table, share) for entry, share in zip(holders, shares, strict=True)]
+    processes = describer.describe(zip(holders, shares, strict=True), table)
     processes.sort(key=lambda process: process.memory_bytes or 0, reverse=True)
     return MemorySample(
         time_s=time_s,

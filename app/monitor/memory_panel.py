@@ -8,7 +8,7 @@ from app.monitor.buttons import describe_button
 from app.monitor.process_table import ProcessTable, WholeRows
 from app.plots.colours import ColourBook
 from app.plots.legend import Entry, Legend, Swatch
-from app.plots.memory_history import Band, BandRole
+from app.plots.memory_history import Band, BandKey, BandRole
 from app.plots.memory_stack import PROCESS_COLOURS, MemoryStack
 from app.theme import OWN_COLOUR, Theme
 from app.widgets import Card, ElidedLabel
@@ -29,6 +29,7 @@ class MemoryPanel(Card):
         super().__init__("Memory by process")
         self._colours: ColourBook[ProcessIdentity] = ColourBook(PROCESS_COLOURS)
         self._words_are_old = False
+        self._coloured_for: tuple[BandKey, ...] = ()
         self.plot = MemoryStack(theme, self._colours)
         self.plot.setAccessibleName("Memory by process over the last 120 seconds")
         self.plot.set_message("Looking at the memory…")
@@ -71,6 +72,14 @@ class MemoryPanel(Card):
         self._show_note(sample.note)
         if self.table.isVisible():
             self.table.model_of_processes.set_processes(sample.processes)
+            self._recolour_table()
+
+    def _recolour_table(self) -> None:
+        """Swatches change with the bands of the graph, though their rows do not."""
+        bands = tuple(band.key for band in self.plot.bands)
+        if bands != self._coloured_for:
+            self._coloured_for = bands
+            self.table.model_of_processes.recolour()
 
     def add_mark(self, time_s: float, text: str) -> None:
         """Write an event into the picture."""

@@ -1,6 +1,6 @@
 """The processes as rows of a table, kept in order and in place while samples come in."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -82,26 +82,31 @@ class ProcessTableModel(QAbstractTableModel):
 
     def clear_ticks(self) -> None:
         """Untick all."""
-        self._ticks = set()
-        self._tell_changed()
+        ticked, self._ticks = self._ticks or set(), set()
+        self._tell_changed(ticked)
         self.ticked_changed.emit()
 
     def toggle(self, row: int) -> None:
         """Tick or untick one row."""
         if self._ticks is not None:
             self._ticks ^= {self._rows[row].identity}
-            self._tell_changed()
+            self._tell_changed({self._rows[row].identity})
             self.ticked_changed.emit()
 
     def set_processes(self, processes: Iterable[ProcessMemory]) -> None:
         """Show these instead."""
         new = {process.identity: process for process in processes}
         self._remove_gone(new)
-        here = {process.identity for process in self._rows}
-        self._rows = [new[process.identity] for process in self._rows]
+        old, self._rows = self._rows, [new[process.identity] for process in self._rows]
+        here = {process.identity for process in old}
         self._append([process for identity, process in new.items() if identity not in here])
+        changed = {now.identity for before, now in zip(old, self._rows, strict=False) if now != before}
         self._reorder()
-        self._tell_changed()
+        self._tell_changed(changed)
+
+    def recolour(self) -> None:
+        """The swatches may have other colours."""
+        self._tell_changed({process.identity for process in self._rows})
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
         """Sort by a column, now and after each sample."""
@@ -188,9 +193,11 @@ class ProcessTableModel(QAbstractTableModel):
         self.changePersistentIndexList(old, new)
         self.layoutChanged.emit()
 
-    def _tell_changed(self) -> None:
-        if self._rows:
-            self.dataChanged.emit(self.index(0, 0), self.index(len(self._rows) - 1, len(self._columns) - 1))
+    def _tell_changed(self, changed: Collection[ProcessIdentity]) -> None:
+        """These look different now; views paint again from the first of their rows to the last, and nothing else."""
+        rows = [row for row, process in enumerate(self._rows) if process.identity in changed] if changed else []
+        if rows:
+            self.dataChanged.emit(self.index(rows[0], 0), self.index(rows[-1], len(self._columns) - 1))
 
     def _swatch(self, colour: str | None) -> QPixmap | None:
         """A small square, transparent where a process has no band of its own, so that names stay in line."""

@@ -1,8 +1,9 @@
 """The pages of "Free memory…": the list, a consent, and the wait with its result. Pages show; the dialog decides."""
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt, Signal, Slot
 from PySide6.QtWidgets import (
     QAbstractItemView,
+    QCheckBox,
     QHBoxLayout,
     QHeaderView,
     QLabel,
@@ -22,6 +23,8 @@ from app.monitor.process_table import REASON_COLUMNS, ROW_PX, ProcessTable
 from app.theme import ROW_PX as SPACING_PX
 from app.widgets import format_bytes
 
+SMALL_BYTES = 1 << 20
+
 
 class ChoosePage(QWidget):
     """Who may go. `accepted` when the user wants to be asked about the ticked ones."""
@@ -36,6 +39,9 @@ class ChoosePage(QWidget):
         self.offered = ProcessTable()
         self.offered.allow_ticks()
         self.offered.model_of_processes.ticked_changed.connect(self._show_sum)
+        self.small_box = QCheckBox()
+        self.small_box.setToolTip("Ending them gives next to nothing back")
+        self.small_box.toggled.connect(self._show_processes)
         self._sum = paragraph()
         self._make_not_offered()
         self.ask_button = primary_button("Ask to exit…", "Continue to the confirmation")
@@ -43,7 +49,7 @@ class ChoosePage(QWidget):
         close_button = plain_button("Close", "Close without ending anything (Esc)")
         close_button.clicked.connect(self.closed)
         layout = stack(
-            self, self._intro, self.offered, self.not_offered_toggle, self.not_offered, self._sum,
+            self, self._intro, self.offered, self.small_box, self.not_offered_toggle, self.not_offered, self._sum,
             button_row(close_button, self.ask_button),
         )  # fmt: skip
         layout.setStretchFactor(self.offered, 1)
@@ -57,12 +63,27 @@ class ChoosePage(QWidget):
         """Take a new look; ticks stay with their processes."""
         self._sample = sample
         self._intro.setText(words.intro_text(sample))
-        not_offered = [process for process in sample.processes if process.protected_because]
-        offered = [process for process in sample.processes if not process.protected_because]
-        self.offered.model_of_processes.set_processes(offered)
+        self._show_processes()
+        self._show_sum()
+
+    @Slot()
+    def _show_processes(self) -> None:
+        processes = self._sample.processes if self._sample is not None else ()
+        not_offered = [process for process in processes if process.protected_because]
+        offered = [process for process in processes if not process.protected_because]
+        small = [process for process in offered if self._is_small(process)]
+        shown = offered if self.small_box.isChecked() else [process for process in offered if process not in small]
+        self.offered.model_of_processes.set_processes(shown)
         self.not_offered.model_of_processes.set_processes(not_offered)
         self.not_offered_toggle.setText(f"Not offered ({len(not_offered)})")
-        self._show_sum()
+        self.small_box.setText(f"Show {words.those_text(len(small))} less than 1 MiB, too")
+        self.small_box.setAccessibleName(self.small_box.text())
+        self.small_box.setVisible(bool(small))
+
+    def _is_small(self, process: ProcessMemory) -> bool:
+        """Whether it is left out; what the user has ticked never is, and unknown is not little."""
+        held_bytes = process.memory_bytes
+        return held_bytes is not None and held_bytes < SMALL_BYTES and process not in self.ticked
 
     def _make_not_offered(self) -> None:
         self.not_offered = ProcessTable(REASON_COLUMNS)

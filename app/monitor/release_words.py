@@ -23,6 +23,11 @@ def processes_text(count: int) -> str:
     return f"{count} process" if count == 1 else f"{count} processes"
 
 
+def those_text(count: int) -> str:
+    """Words like "the 3 that hold"."""
+    return "the one that holds" if count == 1 else f"the {count} that hold"
+
+
 def intro_text(sample: MemorySample) -> str:
     """What the list is."""
     where = f"on {sample.device}" if sample.memory is MemoryKind.VRAM else "in this computer's memory"
@@ -87,11 +92,18 @@ def waiting_text(report: ReleaseReport) -> str:
 
 
 def came_back_text(report: ReleaseReport) -> str:
-    """Words like "5.72 of 5.80 GiB back"."""
+    """Words like "5.72 of 5.80 GiB back".
+
+    A little more may come back than they were known to hold (page tables, buffers of the kernel): all of it is enough.
+    """
     unit = GIB if report.promised_bytes >= GIB else 2**20
     decimals, name = (2, "GiB") if unit == GIB else (0, "MiB")
-    returned, promised = (value / unit for value in (report.returned_bytes, report.promised_bytes))
+    returned, promised = (value / unit for value in (_of_promised(report), report.promised_bytes))
     return f"{returned:,.{decimals}f} of {promised:,.{decimals}f} {name} back"
+
+
+def _of_promised(report: ReleaseReport) -> int:
+    return min(report.returned_bytes, report.promised_bytes)
 
 
 def outcome_text(report: ReleaseReport) -> str:

@@ -116,9 +116,9 @@ class BlockMapPlot(LivePlot):
 
     def _show_extent(self, total: int) -> None:
         """Say in the corner which part is shown; a whole map needs no words."""
-        self._margins, self.frame, self.caption_tip = _WHOLE, Frame(), ""
+        self.set_margins(_WITH_CAPTION if self.shown < total else _WHOLE)
+        self.frame, self.caption_tip = Frame(), ""
         if self.shown < total:
-            self._margins = _WITH_CAPTION
             self.frame = Frame(caption=f"blocks 1–{self.shown:,} of {total:,}, the rest was never used")
             self.caption_tip = (
                 f"The cache has {total:,} blocks. Only the first {self.shown:,} are drawn, so that they can be seen;\n"

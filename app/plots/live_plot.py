@@ -1,6 +1,7 @@
 """The one base of all plots: when it is painted, in which colours, and what the mouse reads.
 
 A plot is one image (see `raster`) in a pyqtgraph view with numbers, levels and marks painted over it (see `overlay`).
+The image is painted as it is, one byte for each pixel: as an item of the scene it cost twice the time of a frame.
 Nothing is drawn while nobody can see it. No OpenGL: a context of ours would show up in our own memory graph.
 """
 
@@ -9,7 +10,17 @@ from collections.abc import Sequence
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, Qt, QTimer
-from PySide6.QtGui import QColor, QFont, QMouseEvent, QPainter, QPaintEvent, QResizeEvent, QShowEvent, QWheelEvent
+from PySide6.QtGui import (
+    QColor,
+    QFont,
+    QImage,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QResizeEvent,
+    QShowEvent,
+    QWheelEvent,
+)
 from PySide6.QtWidgets import QGraphicsView, QToolTip
 
 from app.plots.frame import Frame, Margins
@@ -32,12 +43,15 @@ class LivePlot(pg.GraphicsView):  # type: ignore[misc]
         self._repaints = 0
         self._dirty = True
         self._mouse: QPoint | None = None
-        self._placed: tuple[QRect, tuple[int, ...]] | None = None
-        self._image = pg.ImageItem(axisOrder="row-major")
-        self.addItem(self._image)
+        self._area = QRect()
+        self._image_bytes: Pixels | None = None  # what the image reads
+        self._image = QImage()
+        self._image_place = QRect()
         self.setCacheMode(QGraphicsView.CacheModeFlag.CacheNone)
         self.setViewportUpdateMode(QGraphicsView.ViewportUpdateMode.FullViewportUpdate)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        # It paints all of itself: what is behind it need not be painted for each frame.
+        self.viewport().setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         theme.changed.connect(self.recolour)
         self.recolour()
 
@@ -59,7 +73,7 @@ class LivePlot(pg.GraphicsView):  # type: ignore[misc]
     @property
     def area(self) -> QRect:
         """Where the picture stands, in pixels of the widget."""
-        return self._margins.inside(self.width(), self.height())
+        return self._area
 
     @property
     def tick_room(self) -> int:
@@ -69,8 +83,8 @@ class LivePlot(pg.GraphicsView):  # type: ignore[misc]
     @property
     def image_size(self) -> tuple[int, int]:
         """Width and height of an image that fills the picture, in pixels of the screen."""
-        ratio = self.devicePixelRatioF()
-        return round(self.area.width() * ratio), round(self.area.height() * ratio)
+        ratio, area = self.devicePixelRatioF(), self._area
+        return round(area.width() * ratio), round(area.height() * ratio)
 
     @property
     def message(self) -> str:
@@ -94,6 +108,11 @@ class LivePlot(pg.GraphicsView):  # type: ignore[misc]
             self._stale = text
             self.mark_dirty()
 
+    def set_margins(self, margins: Margins) -> None:
+        """Leave other room around the picture."""
+        self._margins = margins
+        self._area = margins.inside(self.width(), self.height())
+
     def mark_dirty(self) -> None:
         """Remember that the data changed; costs nothing until `refresh`."""
         self._dirty = True
@@ -103,20 +122,15 @@ class LivePlot(pg.GraphicsView):  # type: ignore[misc]
         if not self.needs_drawing:
             return
         self._dirty = False
-        has_picture = not self._message and min(self.image_size) > 0
-        if has_picture:
-            self.draw()  # a new image updates the view by itself; telling the viewport as well would paint twice
-        if has_picture != self._image.isVisible() or not has_picture:
-            self._image.setVisible(has_picture)
-            self.viewport().update()
+        if not self._message and min(self.image_size) > 0:
+            self.draw()
+        self.viewport().update()
         self._show_reading()
 
     def recolour(self) -> None:
         """Take the theme's present colours."""
         names = ("#00000000", *self.lookup_colours())  # number 0 is paper: the card shows through
-        colours = [QColor(name) for name in names]
-        channels = np.array([(c.red(), c.green(), c.blue(), c.alpha()) for c in colours], dtype=np.uint8)
-        self._table = channels.view(np.uint32).ravel()  # one number for a colour: looked up four times as fast
+        self._table = [QColor(name).rgba() for name in names]
         self.mark_dirty()
         self.refresh()
 
@@ -135,13 +149,11 @@ class LivePlot(pg.GraphicsView):  # type: ignore[misc]
 
     def show_pixels(self, pixels: Pixels, place: QRect | None = None) -> None:
         """Put an image on the card; it fills the picture unless a place is told."""
-        # The image item's own lookup builds a colour table of 256 entries for each frame, which costs more than this.
-        colours = self._table.take(pixels).view(np.uint8).reshape(*pixels.shape, 4)
-        self._image.setImage(colours, autoLevels=False)
-        target = place or self.area
-        if (target, pixels.shape) != self._placed:
-            self._placed = (target, pixels.shape)
-            self._image.setRect(QRectF(target))
+        self._image_bytes = np.ascontiguousarray(pixels)
+        height, width = pixels.shape
+        self._image = QImage(self._image_bytes.data, width, height, width, QImage.Format.Format_Indexed8)
+        self._image.setColorTable(self._table)
+        self._image_place = place or self.area
 
     def close(self) -> bool:
         """Close like any widget; the base class would take its own viewport away and crash in the next paint."""
@@ -158,6 +170,7 @@ class LivePlot(pg.GraphicsView):  # type: ignore[misc]
         """Draw for the new size at once, or the old picture would be seen stretched."""
         super().resizeEvent(event)
         if event is not None:  # the base class calls it with None while it is being built
+            self.set_margins(self._margins)
             self.mark_dirty()
             self.refresh()
 
@@ -198,6 +211,8 @@ class LivePlot(pg.GraphicsView):  # type: ignore[misc]
         painter.fillRect(rect, QColor(self._theme.colours.card))
         if not self._message:
             self._overlay(painter).hairlines()
+            if not self._image.isNull():
+                painter.drawImage(self._image_place, self._image)
 
     def drawForeground(self, painter: QPainter, _rect: QRectF) -> None:  # noqa: N802 - Qt's spelling
         """Numbers, levels, marks and words, above the picture."""

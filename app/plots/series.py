@@ -3,7 +3,7 @@
 Owns arrays and nothing else: no Qt, no colours, no pixels. Times are seconds of a monotonic clock.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, KeysView, Mapping
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -86,9 +86,9 @@ class StackedSeries(Generic[K]):
         return len(self._ring)
 
     @property
-    def keys(self) -> tuple[K, ...]:
+    def keys(self) -> KeysView[K]:
         """Everyone who had something within the ring."""
-        return tuple(self._rows)
+        return self._rows.keys()
 
     def push(self, time_s: float, values: Mapping[K, float]) -> None:
         """Add what everyone has now."""

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from app.gpu.errors import ProbeError
 from app.gpu.process_table import ProcessEntry, ProcessTable
 from app.gpu.processes import ProcessReader
+from app.gpu.protect import Describer
 from app.gpu.record import MemoryKind, MemorySample, ProcessIdentity, ProcessKind
 from app.gpu.system_memory import MemInfo, SystemMemoryProbe, counted_once, sample_of
 from tests.fakes.household import HOLDS_MEMORY, Household
@@ -58,7 +59,7 @@ def test_stack_adds_up_and_never_leaves_the_total(table: ProcessTable, total: in
         anonymous_bytes=anonymous,
         shared_bytes=data.draw(st.integers(0, total - anonymous)),
     )
-    sample = sample_of(table, memory, time_s=0)
+    sample = sample_of(table, memory, Describer(), time_s=0)
     held = [process.memory_bytes or 0 for process in sample.processes]
     bands = [*held, sample.shared_bytes, sample.unattributed_bytes, sample.free_bytes]
     assert min(bands) >= 0

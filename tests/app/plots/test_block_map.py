@@ -15,6 +15,7 @@ from app.plots.block_map import CACHED, EMPTY, FIRST_OWNER, SHARED, BlockMapPlot
 from app.plots.colours import SEQUENCE_COLOURS, ColourBook
 from app.theme import LIGHT, Theme
 from engine.events import BlockMap, BlockOwner
+from tests.app.plots.pictures import channels_of
 
 MAP = BlockMap(
     30, 16, owners=(BlockOwner("r1", (4, 9, 2), 40), BlockOwner("r2", (4, 7), 20)), cached=(11, 12)
@@ -62,7 +63,7 @@ def test_every_block_has_the_number_of_its_state(data: st.DataObject, total: int
 
 
 def test_cells_have_their_colours(plot: BlockMapPlot) -> None:
-    image = plot._image.image
+    image = channels_of(plot)
     side, columns = plot.grid.cell_px, plot.grid.columns
 
     def colour(block: int) -> str:
@@ -148,7 +149,7 @@ def test_the_picture_stays_inside(plot: BlockMapPlot) -> None:
     for total in (1, 7, 480, 9000):
         plot.set_map(BlockMap(total, 16, (), ()))
         plot.refresh()
-        height, width = plot._image.image.shape[:2]
+        height, width = channels_of(plot).shape[:2]
         assert width <= plot.width()
         assert height <= plot.height()
         assert len(plot.numbers) == min(total, 256)

@@ -9,6 +9,7 @@ from app.plots.colours import ColourBook
 from app.plots.memory_history import BandRole
 from app.plots.memory_stack import PROCESS_COLOURS, ROLE_COLOURS, SHARED_COLOUR, MemoryStack
 from app.theme import OWN_COLOUR, Theme
+from tests.app.plots.pictures import channels_of
 from tests.fakes.memory import GIB, process, sample
 
 
@@ -24,7 +25,7 @@ def stack(qtbot: QtBot, theme: Theme) -> MemoryStack:
 
 def rgb(stack: MemoryStack) -> np.ndarray:
     """The picture's colours [rows, columns] as #rrggbb, paper as ""."""
-    image = stack._image.image
+    image = channels_of(stack)
     return np.array([["" if p[3] == 0 else "#{:02x}{:02x}{:02x}".format(*p[:3]) for p in row] for row in image])
 
 

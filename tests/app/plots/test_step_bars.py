@@ -6,6 +6,7 @@ from pytestqt.qtbot import QtBot
 
 from app.plots.step_bars import BAR_PX, RUNNING_COLOUR, WAITING_COLOUR, QueueStrip, StepBars, StepSeries
 from app.theme import DECODE_COLOUR, LIGHT, PREFILL_COLOUR, Theme
+from tests.app.plots.pictures import channels_of
 from tests.fakes.memory import step
 
 
@@ -37,7 +38,7 @@ def queue(qtbot: QtBot, theme: Theme, series: StepSeries) -> QueueStrip:
 def redraw(plot: StepBars | QueueStrip) -> np.ndarray:
     plot.mark_dirty()
     plot.refresh()
-    image = plot._image.image
+    image = channels_of(plot)
     return np.array([["" if p[3] == 0 else "#{:02x}{:02x}{:02x}".format(*p[:3]) for p in row] for row in image])
 
 

@@ -1,0 +1,1 @@
+"""Measurements of the whole program. They print figures and assert nothing: figures belong to no test."""

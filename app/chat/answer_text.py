@@ -18,7 +18,7 @@ from app.chat.markdown_stream import Change, MarkdownStream
 from app.chat.message_text import MessageBrowser
 from app.theme import Colours
 
-FLUSH_SHARE = 20  # after a flush of 2 ms the next one waits at least 40 ms: about a twentieth of the GUI thread
+FLUSH_SHARE = 40  # after 2 ms of writing and painting the next flush waits at least 80 ms: 2.5 % of the GUI thread
 COLOURING_SLICE_S = 0.004
 COPIED_MS = 1500
 CARET_PX = (6, 14)

@@ -14,7 +14,7 @@ from app.theme import Theme
 from app.widgets import Card
 from engine.events import BlockMap, StepStats
 
-PERIOD_S = 0.4
+PERIOD_S = 0.5
 
 
 class BlocksPanel(Card):
@@ -81,7 +81,7 @@ class BlocksPanel(Card):
         self._words_are_old = True
 
     def refresh(self) -> None:
-        """Draw what came, every 0.4 s at most: blocks change slowly and their map is large."""
+        """Draw what came, every 0.5 s at most: blocks change slowly and their map is large."""
         if self.needs_drawing and self._rhythm.take_turn():
             self.history.refresh()
             self.map.refresh()

@@ -50,9 +50,12 @@ def draw_stack(tops: Integers, colours: tuple[int, ...], height_px: int) -> Pixe
 
 def hatch(picture: Pixels, number: int) -> None:
     """Cut diagonal stripes into everything of one colour number, in place."""
-    rows, columns = picture.shape
-    phase = (np.arange(rows)[:, None] + np.arange(columns)) % HATCH_PERIOD_PX
-    picture[(picture == number) & (phase >= HATCH_PERIOD_PX // 3)] = PAPER
+    hatched = picture == number
+    if hatched.any():
+        rows, columns = picture.shape
+        is_paper = np.arange(rows + columns) % HATCH_PERIOD_PX >= HATCH_PERIOD_PX // 3
+        # Each row is the one above, moved by a pixel: a view of one long row.
+        picture[hatched & np.lib.stride_tricks.sliding_window_view(is_paper, columns)[:rows]] = PAPER
 
 
 def widen(picture: Pixels, bar_px: int, width_px: int) -> Pixels:

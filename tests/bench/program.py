@@ -13,7 +13,7 @@ from app.desktop import Desktop
 from app.monitor.panel import Dashboard
 from app.opening import prepare
 from app.options import WindowOptions
-from engine.events import EngineState
+from engine.events import EngineState, StepStats
 from engine.loop import EngineFactory
 from engine.requests import SamplingParams
 
@@ -57,7 +57,6 @@ class Program:
         self.chat = self.desktop.chat.controller
         self.steps = self.tokens = 0
         self.client.steps_arrived.connect(self._count_steps)
-        self.client.text_arrived.connect(self._count_tokens)
 
     @property
     def dashboard(self) -> Dashboard:
@@ -130,11 +129,9 @@ class Program:
         self.wait(lambda: bool(ended))
         self.desktop.close()
 
-    def _count_steps(self, steps: tuple[object, ...]) -> None:
+    def _count_steps(self, steps: tuple[StepStats, ...]) -> None:
         self.steps += len(steps)
-
-    def _count_tokens(self, _request_id: str, _text: str, new_tokens: int) -> None:
-        self.tokens += new_tokens
+        self.tokens += sum(step.decode_tokens for step in steps)
 
 
 @contextmanager

@@ -248,3 +248,17 @@ def test_bold_and_code_that_have_not_ended_show_no_marks() -> None:
     assert change.blocks == (Paragraph((Span("so "), Span("very im", Style.BOLD))),)
     change = MarkdownStream(READER).append("call `pri")
     assert change.blocks == (Paragraph((Span("call "), Span("pri", Style.CODE))),)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="abz Zé09,.;:?!'\"’“–—…()-*_`/\\&#$~[]\n", max_size=40))
+@example("http://a.b is: no (link)")
+@example("a  b -- c ")
+@example("One. \n\n\nTwo \n\nThree\n")
+def test_prose_needs_no_parser(source: str) -> None:
+    """Where the short way is taken, the long one says the same."""
+    from app.chat import markdown
+
+    lines = normalise_lists(source)
+    parsed = markdown.walk(READER._dialect.parse("\n".join(lines)), lines, None)
+    assert READER.read(source) == parsed

@@ -15,7 +15,7 @@ from app.widgets import ElidedLabel
 from engine.events import EngineState, EngineStatus, LoadProgress, RequestFinished, StepStats
 
 SPEED_WINDOW_S = 2.0
-REFRESH_MS = 250
+REFRESH_MS = 500
 
 
 class SpeedMeter:

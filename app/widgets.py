@@ -8,13 +8,13 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLay
 
 from app.theme import SPACE_PX
 
-READABLE_MS = 250
+READABLE_MS = 500
 
 
 class Pacer(QObject):
     """Does something at most once in a period: at once, and at the period's end if it was asked for meanwhile.
 
-    For numbers that change with every token: nobody reads them faster than four times a second.
+    For numbers that change with every token: nobody reads them faster than twice a second.
     """
 
     def __init__(self, act: Callable[[], None], period_ms: int, parent: QObject) -> None:

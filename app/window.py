@@ -46,7 +46,6 @@ class MainWindow(QMainWindow):
         super().__init__(parent)
         self.setWindowTitle("KVScope")
         self.setMinimumSize(MINIMUM_SIZE)
-        self.setAnimated(False)  # nothing docks here; else every new layout builds an animation
         self._is_finished = False
         self._was_painted = False
         self._dashboard_wanted = True

@@ -12,7 +12,7 @@ from app.theme import DECODE_COLOUR, PREFILL_COLOUR, Theme
 from app.widgets import Card
 from engine.events import StepStats
 
-WORDS_PERIOD_S = 0.25
+WORDS_PERIOD_S = 0.5
 
 
 class StepsPanel(Card):
@@ -75,7 +75,7 @@ class StepsPanel(Card):
             self.queue.mark_dirty()
 
     def refresh(self) -> None:
-        """Draw what came; numbers that change faster than four times a second cannot be read."""
+        """Draw what came; numbers that change faster than twice a second cannot be read."""
         words_due = self._words_are_old and self.bars.is_seen and self._rhythm.take_turn()
         if self._newest is not None and words_due:
             self._words_are_old = False

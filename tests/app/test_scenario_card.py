@@ -17,3 +17,13 @@ def test_it_says_what_is_played_and_how_far_it_is(qtbot: QtBot) -> None:
     assert "You can chat meanwhile." in text()
     card.show_ended(40)
     assert "All have ended" in text()
+
+
+def test_it_can_be_closed(qtbot: QtBot) -> None:
+    card = ScenarioCard("slots", "Forty requests on eight slots", 40)
+    qtbot.addWidget(card)
+    card.show()
+    card.close_button.click()
+    assert not card.isVisible()
+    card.show_ended(13)
+    assert not card.isVisible(), "news of the scenario do not bring it back"

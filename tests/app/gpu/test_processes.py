@@ -1,6 +1,9 @@
 import os
 from pathlib import Path
 
+import pytest
+
+from app.gpu import processes
 from app.gpu.processes import ProcessReader
 from app.gpu.record import ProcessKind
 from tests.fakes.household import Household, eventually
@@ -131,3 +134,22 @@ def test_real_child_is_in_the_own_tree_until_it_is_gone(household: Household) ->
     eventually(lambda: proc_reader.read().entries[child.pid].state == "Z")
     child.wait()
     assert child.pid not in proc_reader.read().entries
+
+
+def test_who_has_not_run_costs_one_small_read(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And who has, two: names, users and command lines are known."""
+    for pid in range(60, 80):
+        proc.process(pid)
+    proc_reader = reader(proc)
+    proc_reader.read()
+    proc_reader.read()
+    opened: list[str] = []
+    read = processes._read
+    monkeypatch.setattr(processes, "_read", lambda path: (opened.append(path), read(path))[1])
+    first = proc_reader.read()
+    assert sorted(opened) == sorted(f"{proc.root}/{pid}/stat" for pid in range(60, 80))
+    opened.clear()
+    proc.process(65, resident_pages=500)
+    second = proc_reader.read()
+    assert len(opened) == 21
+    assert [pid for pid in first.entries if first.entries[pid] is not second.entries[pid]] == [65]

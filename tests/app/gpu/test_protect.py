@@ -3,8 +3,8 @@ import os
 import pytest
 
 from app.gpu.processes import ProcessReader
-from app.gpu.protect import described, kind_of, not_visible, protection_of
-from app.gpu.record import ProcessKind
+from app.gpu.protect import Describer, described, kind_of, not_visible, protection_of
+from app.gpu.record import ProcessKind, ProcessMemory
 from tests.fakes.household import Household, eventually
 from tests.fakes.proc import FakeProc
 
@@ -118,3 +118,38 @@ def test_real_zombie(household: Household) -> None:
     child = household.start("true")
     eventually(lambda: household.entry(child.pid).state == "Z")
     assert "exited" in protection_of(household.entry(child.pid), household.table())
+
+
+def test_who_has_not_changed_is_described_once(machine: FakeProc) -> None:
+    machine.process(60, parent=10, comm="python3")
+    table_reader = ProcessReader(own_pid=50, own_uid=1000, root=machine.root)
+    table_reader.read()
+    describer = Describer()
+
+    def look() -> dict[int, ProcessMemory]:
+        table = table_reader.read()
+        return {each.identity.pid: each for each in describer.describe([(entry, 5) for entry in table], table)}
+
+    first, second = look(), look()
+    assert all(first[pid] is second[pid] for pid in first)
+    machine.process(60, parent=10, comm="python3", resident_pages=700)
+    third = look()
+    assert [pid for pid in first if third[pid] is not first[pid]] == [60]
+
+
+def test_another_place_in_the_tree_is_another_reason(machine: FakeProc) -> None:
+    """The same process, unchanged, may become a part of KVScope's family when one between them changes."""
+    machine.process(60, parent=10, comm="middle")
+    machine.process(61, parent=60, comm="python3")
+    table_reader = ProcessReader(own_pid=50, own_uid=1000, root=machine.root)
+    table_reader.read()
+    describer = Describer()
+
+    def why() -> str:
+        table = table_reader.read()
+        described = describer.describe([(entry, 5) for entry in table], table)
+        return next(each.protected_because for each in described if each.identity.pid == 61)
+
+    assert why() == ""
+    machine.process(60, parent=50, comm="middle")
+    assert "KVScope" in why()

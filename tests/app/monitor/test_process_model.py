@@ -99,3 +99,18 @@ def test_without_boxes_nothing_can_be_ticked(model: ProcessTableModel) -> None:
     assert not model.flags(model.index(0, 0)) & Qt.ItemFlag.ItemIsUserCheckable
     model.toggle(0)
     assert model.ticked == ()
+
+
+def test_only_what_changed_is_told(model: ProcessTableModel) -> None:
+    rows = [process(f"p{pid}", pid, (100 - pid) * MIB) for pid in range(1, 50)]
+    model.set_processes(rows)
+    told: list[tuple[int, int]] = []
+    model.dataChanged.connect(lambda first, last: told.append((first.row(), last.row())))
+    model.set_processes(list(rows))
+    assert told == []
+    rows[7] = process("p8", 8, 92 * MIB + 1)
+    model.set_processes(rows)
+    assert told == [(7, 7)]
+    told.clear()
+    model.recolour()
+    assert told == [(0, 48)]

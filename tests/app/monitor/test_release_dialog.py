@@ -201,3 +201,20 @@ def test_every_button_says_what_it_does(dialog: ReleaseDialog, wishes: Wishes) -
         if button.text():
             assert button.accessibleName()
             assert button.toolTip()
+
+
+def test_who_holds_next_to_nothing_is_shown_when_asked_for(dialog: ReleaseDialog) -> None:
+    sleepers = [process("sleep", pid, 90_000) for pid in range(100, 140)]
+    unknown = process("mystery", 200, None)
+    dialog.on_sample(sample(1, [*EVERYBODY, unknown, *sleepers]))
+    page = dialog.choose
+    shown = page.offered.model_of_processes
+    assert names(shown.processes) == ["llama-server", "zed", "mystery"]
+    assert page.small_box.text() == "Show the 40 that hold less than 1 MiB, too"
+    page.small_box.setChecked(True)
+    assert len(shown.processes) == 43
+    tick(dialog, "sleep")
+    page.small_box.setChecked(False)
+    assert len(page.ticked) == 40, "what the user has ticked stays in view"
+    dialog.on_sample(sample(2, EVERYBODY))
+    assert not page.small_box.isVisible()

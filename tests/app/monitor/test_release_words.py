@@ -62,3 +62,9 @@ def test_the_wait_counts_down() -> None:
     assert words.waiting_text(waiting) == "Waiting for 1 process to exit, 7 s left"
     measuring = report([(ZED, StopOutcome.EXITED)], finished=False)
     assert "memory comes back" in words.waiting_text(measuring)
+
+
+def test_never_more_than_all_came_back() -> None:
+    small = process("zed", 9, 293 * MIB)
+    end = report([(small, StopOutcome.EXITED)], finished=True, returned_bytes=294 * MIB)
+    assert words.came_back_text(end) == "293 of 293 MiB back"

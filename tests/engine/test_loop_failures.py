@@ -19,7 +19,6 @@ from engine.events import (
     RequestFailed,
     StepOutput,
 )
-from engine.runner import model_runner
 from tests.fakes.loop_thread import PATIENCE_S, LoopThread, Progress, at_step
 from tests.fakes.tiny_model import chat_gguf, greedy, tiny_chat_model, tiny_config
 
@@ -85,8 +84,9 @@ def break_logits(engine: Engine, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decoder, "logits", failing(decoder.logits))
 
 
-def break_sample(_engine: Engine, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(model_runner, "sample", failing(model_runner.sample))
+def break_sample(engine: Engine, patch: pytest.MonkeyPatch) -> None:
+    sampler = engine._model.runner._sampler
+    patch.setattr(sampler, "sample", failing(sampler.sample))
 
 
 def break_complete(engine: Engine, patch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Where and in which number format to compute, and what that device's memory allows: the snapshot to plan from."""
 
+import os
 from dataclasses import dataclass
 
 import torch
@@ -47,15 +48,27 @@ def choose_target(config: EngineConfig) -> Target:
     """What `config` asks for, or the best there is. Sets the number of CPU threads of the calling thread.
 
     Raises:
-        UsageError: an unknown dtype, or a device that is not there.
+        UsageError: an unknown dtype, a device that is not there, or more threads than the machine has.
     """
     if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
-        threads = config.threads or max(physical_cores() - config.reserved_cores, 1)
+        threads = _threads(config)
         torch.set_num_threads(threads)
         name = f"CPU, {threads} thread{'s' if threads > 1 else ''}"
         return Target(torch.device("cpu"), _dtype(config, _best_cpu_dtype()), name)
     device = _gpu(config.device)
     return Target(device, _dtype(config, _best_gpu_dtype(device)), torch.cuda.get_device_name(device))
+
+
+def _threads(config: EngineConfig) -> int:
+    """OpenMP starts as many as it is told to, and dies of too many."""
+    if config.threads is None:
+        return max(physical_cores() - config.reserved_cores, 1)
+    most = os.cpu_count() or 1
+    if config.threads > most:
+        raise UsageError(
+            f"{config.threads:,} CPU threads were asked for; this machine has {most}, so ask for at most that."
+        )
+    return config.threads
 
 
 def _gpu(name: str) -> torch.device:

@@ -204,3 +204,13 @@ def test_a_card_keeps_a_margin_for_others(monkeypatch: pytest.MonkeyPatch, card_
     taken = snapshot(EngineConfig(), SMOLLM2, card)
     assert (taken.total_bytes, taken.margin_bytes) == (total, margin_mib * 2**20)
     assert taken.free_bytes < total // 2 - taken.allocated_bytes, "weights are not loaded yet, and handles cost too"
+
+
+def test_more_threads_than_the_machine_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenMP would try to start them, and take the process down."""
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _count: None)
+    assert choose_target(EngineConfig(device="cpu", threads=4)).description == "CPU, 4 threads"
+    for asked in (5, 1_000_000, 10**14):
+        with pytest.raises(UsageError, match=f"{asked:,} CPU threads were asked for; this machine has 4"):
+            choose_target(EngineConfig(device="cpu", threads=asked))

@@ -1,6 +1,7 @@
 """tests/reports.toml: every number is there, with tests that exist or a reason; a full run has to run them."""
 
 import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,17 @@ def test_a_named_test_exists(name: str) -> None:
         assert len(found) == 1, f"{part} stands {len(found)} times in {path}"
         body = getattr(found[0], "body", [])
     assert parts, "a file alone says too little"
+
+
+def test_every_test_with_a_number_is_named() -> None:
+    """A test is called after the reports that it is about: `test_18_...`, `test_14a_...`, `test_23_and_25_...`."""
+    named = {(name.split("::")[0], name.split("[")[0].split("::")[-1]) for name in named_tests(REPORTS)}
+    called = {
+        (str(path.relative_to(ROOT)), name)
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"def (test_\d+[a-z]?_\w+)", path.read_text(encoding="utf-8"))
+    }
+    assert called - named == set()
 
 
 def _name_of(node: ast.stmt) -> str | None:

@@ -406,7 +406,7 @@ class TestReports:
         assert "- held, by every process" in waterfall
         assert waterfall.endswith(str(refusal))
 
-    def test_17_a_peak_below_what_is_allocated_counts_as_no_activations(self) -> None:
+    def test_a_peak_below_what_is_allocated_counts_as_no_activations(self) -> None:
         plain = replace(CARD, allocated_bytes=1_400 * MIB, peak_bytes=1_144 * MIB)
         assert plan(plain).allocated_blocks == 200
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from engine import loader
 from engine.architecture import ModelArchitecture
 from engine.attention import gather_sdpa
-from engine.attention.backend import AttentionBackend, PrefillChunk
-from engine.attention.select import select_backend
+from engine.attention.backend import PrefillChunk
+from engine.attention.select import Selection, select_backend
 from engine.cache.block_pool import BlockPool
 from engine.runner.model_runner import BatchInputs
 from engine.scheduling.batch import Batch
@@ -90,9 +90,9 @@ def chunk_mask_off_by_one() -> Iterator[None]:
 def window_off_by_one() -> Iterator[None]:
     """A sliding window does not count the query itself."""
 
-    def wider(architecture: ModelArchitecture, kernels: Any) -> AttentionBackend:
+    def wider(architecture: ModelArchitecture, *args: Any, **options: Any) -> Selection:
         windows = tuple(window and window + 1 for window in architecture.layer_windows)
-        return select_backend(dataclasses.replace(architecture, layer_windows=windows), kernels)
+        return select_backend(dataclasses.replace(architecture, layer_windows=windows), *args, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loader, "select_backend", wider)

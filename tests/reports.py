@@ -13,12 +13,16 @@ UNUSUAL_OPTIONS = ("keyword", "lf", "failedfirst", "collectonly", "deselect", "i
 
 @dataclass(frozen=True)
 class Report:
-    """A public report: where it was made, what went wrong, and the tests of ours or the reason why there are none."""
+    """A public report: where it was made, what went wrong, and the tests of ours or the reason why there are none.
+
+    `on_gpu` are tests that need a card; a run without one does not ask for them.
+    """
 
     number: int
     references: tuple[str, ...]
     fault: str
     tests: tuple[str, ...] = ()
+    on_gpu: tuple[str, ...] = ()
     reason: str = ""
 
 
@@ -31,6 +35,7 @@ def read_reports(path: Path = FILE) -> list[Report]:
             references=tuple(table.pop("references")),
             fault=table.pop("fault"),
             tests=tuple(table.pop("tests", ())),
+            on_gpu=tuple(table.pop("on_gpu", ())),
             **table,
         )
         for number, table in tables.items()

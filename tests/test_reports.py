@@ -32,7 +32,7 @@ def test_a_report_has_its_reference_and_its_tests_or_a_reason(report: Report) ->
     assert report.reason == "" or report.reason.endswith(".")
 
 
-@pytest.mark.parametrize("name", named_tests(REPORTS))
+@pytest.mark.parametrize("name", [*named_tests(REPORTS), *(name for report in REPORTS for name in report.on_gpu)])
 def test_a_named_test_exists(name: str) -> None:
     path, *parts = name.split("[", 1)[0].split("::")
     assert (ROOT / path).is_file()

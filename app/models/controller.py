@@ -146,6 +146,9 @@ class ModelController(QObject):
     def stop(self) -> None:
         """Begin nothing new and give up fetching; `is_running` tells when it has ended."""
         self._closing = True
+        if self._is_loading:
+            # The user ends the program: however late this load gives up, nothing was wrong with the model.
+            self._record.clear()
         if self._fetch is not None:
             self._fetch.stop()
 
@@ -248,7 +251,7 @@ class ModelController(QObject):
                 if self._wanted is not None:
                     self.model_ready.emit(str(self._wanted))
             case EngineState.LOADING:
-                if self._wanted is not None:
+                if self._wanted is not None and not self._closing:
                     # Once more: the end of a load that this one has replaced may have cleared it.
                     self._record.begin(self._wanted)
                 self._banner.hide()

@@ -355,6 +355,21 @@ def test_while_a_model_loads_the_record_says_so(qtbot: QtBot, desk: Desk, gguf: 
     assert desk.record.read() is None
 
 
+def test_a_user_who_closes_during_a_load_is_told_nothing_at_the_next_start(
+    qtbot: QtBot, desk: Desk, gguf: Path
+) -> None:  # fmt: skip
+    """However long the load then still takes: it may outlast the program."""
+    desk.script.load_gate = threading.Event()
+    desk.controller.load(gguf)
+    qtbot.waitUntil(lambda: "50% · Reading weights" in desk.header_texts)
+    assert desk.record.read() is not None
+    desk.controller.stop()
+    assert desk.record.read() is None
+    desk.controller.on_status(EngineStatus(EngineState.LOADING))
+    assert desk.record.read() is None
+    desk.script.load_gate.set()
+
+
 @pytest.mark.parametrize(("button", "mode"), [("Open a GGUF", "ExistingFile"), ("Open a folder", "Directory")])
 def test_a_file_or_a_folder_is_opened(qtbot: QtBot, desk: Desk, gguf: Path, button: str, mode: str) -> None:
     desk.click(button)

@@ -36,6 +36,7 @@ class EngineConfig:
         threads: CPU threads of the engine.
         reserved_cores: physical cores left to others when `threads` is not given (the window keeps one).
         own_limit_fraction: the largest share of the device this process may hold.
+        cuda_graphs: capture decode steps where the card and the attention allow it.
         random_weights: build this shape with random weights instead of reading a model ("qwen3-0.6b").
     """
 
@@ -54,6 +55,7 @@ class EngineConfig:
     threads: int | None = None
     reserved_cores: int = 0
     own_limit_fraction: float | None = None
+    cuda_graphs: bool = True
     random_weights: str | None = None
 
     def __post_init__(self) -> None:

@@ -1,5 +1,6 @@
 """Builds a loaded model from a configuration: weights, memory plan, cache, scheduler, runner."""
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from engine.model.decoder import Decoder, Weights, load_decoder
 from engine.model.layer_ops import LayerOps
 from engine.model.select_ops import select_ops
 from engine.native import load_kernels
+from engine.runner.cuda_graphs import CudaCapture, DecodeGraphs
 from engine.runner.model_runner import ModelRunner
 from engine.scheduling.scheduler import Scheduler
 from engine.target import Target, choose_target, loaded_weights_bytes, plan_cache
@@ -53,6 +55,8 @@ def load_model(config: EngineConfig, on_progress: Progress) -> LoadedModel:
     """See Engine.load."""
     started = time.monotonic()
     target = choose_target(config)
+    if not target.is_cpu:
+        torch.cuda.set_device(target.device)  # of this thread, where every step runs: kernels are launched there
     on_progress(LoadProgress("Reading the model's header", 0.0))
     weights = _open(config)
     try:
@@ -65,7 +69,7 @@ def load_model(config: EngineConfig, on_progress: Progress) -> LoadedModel:
         decoder = _load_decoder(weights, target, memory_plan.max_model_len_tokens, ops, on_progress)
     finally:
         weights.close()
-    on_progress(LoadProgress("Preparing the KV cache", 0.97))
+    on_progress(LoadProgress("Preparing the KV cache and the first step", 0.96))
     selection = select_backend(
         architecture, kernels, dtype=target.dtype, device=target.device, block_size=config.block_size
     )  # fmt: skip
@@ -131,7 +135,20 @@ def _serving_side(
         max_chunk_tokens=config.max_chunk_tokens,
         gate=_gate(memory_plan) if target.is_cpu else None,
     )
-    return ModelRunner(decoder, cache, backend, target.device), scheduler
+    captures = config.cuda_graphs and backend.is_capturable
+    make_graphs = functools.partial(_graphs, config, decoder, backend, cache, target, memory_plan) if captures else None
+    return ModelRunner(decoder, cache, backend, target.device, make_graphs=make_graphs), scheduler
+
+
+def _graphs(
+    config: EngineConfig, decoder: Decoder, backend: AttentionBackend, cache: KVCache, target: Target,
+    memory_plan: MemoryPlan,
+) -> DecodeGraphs:  # fmt: skip
+    """For the longest context that the rotary tables hold: a cache that grows later needs no other graphs."""
+    return DecodeGraphs(
+        decoder, backend, cache, max_rows=config.max_num_seqs, max_tokens=memory_plan.max_model_len_tokens,
+        device=target.device, capture=CudaCapture(target.device),
+    )  # fmt: skip
 
 
 def _gate(memory_plan: MemoryPlan) -> MemoryGate:

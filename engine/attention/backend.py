@@ -81,5 +81,9 @@ class AttentionBackend(Protocol):
     def windows(self) -> LayerWindows:
         """What the queries of each layer see."""
 
+    @property
+    def is_capturable(self) -> bool:
+        """Whether decode rows can be captured in a CUDA graph: nothing is read back, tensors are read when it runs."""
+
     def prepare(self, inputs: AttentionInputs, cache: KVCache) -> Attention:
         """What all layers of a batch share is computed here, once."""

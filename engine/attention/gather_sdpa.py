@@ -21,6 +21,11 @@ class GatherSdpa:
     windows: LayerWindows = ALL_TOKENS
     name: str = "gather + SDPA"
 
+    @property
+    def is_capturable(self) -> bool:
+        """See AttentionBackend."""
+        return False
+
     def prepare(self, inputs: AttentionInputs, cache: KVCache) -> Attention:
         """See AttentionBackend."""
         return _GatheredAttention(inputs, cache, self.windows)

@@ -23,6 +23,11 @@ class NativePaged:
     windows: LayerWindows = ALL_TOKENS
     name: str = "paged kernel for CPUs"
 
+    @property
+    def is_capturable(self) -> bool:
+        """See AttentionBackend."""
+        return False
+
     def prepare(self, inputs: AttentionInputs, cache: KVCache) -> Attention:
         """See AttentionBackend."""
         return _NativeAttention(self.kernels, inputs, cache, self.windows)

@@ -16,6 +16,11 @@ class ReferenceAttention:
     windows: LayerWindows = ALL_TOKENS
     name: str = "reference"
 
+    @property
+    def is_capturable(self) -> bool:
+        """See AttentionBackend."""
+        return False
+
     def prepare(self, inputs: AttentionInputs, cache: KVCache) -> Attention:
         """See AttentionBackend."""
         rows = [(table, int(length)) for table, length in zip(inputs.decode_block_tables, inputs.decode_lengths)]  # noqa: B905

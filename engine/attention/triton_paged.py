@@ -55,7 +55,7 @@ CHUNK_TILES = (
     Tiles(16, 16, 4, 1),
 )  # fmt: skip
 DECODE_TILES = (
-    Tiles(_MIN_ROWS, 64, 4, 3), Tiles(_MIN_ROWS, 64, 4, 2), Tiles(_MIN_ROWS, 32, 4, 2), Tiles(_MIN_ROWS, 16, 4, 1)
+    Tiles(_MIN_ROWS, 64, 4, 2), Tiles(_MIN_ROWS, 32, 4, 2), Tiles(_MIN_ROWS, 16, 4, 1)
 )  # fmt: skip
 """From the quickest to the smallest; float32 starts further on, since its products take registers instead."""
 
@@ -80,6 +80,11 @@ class TritonPaged:
     chunk_tiles: tuple[Tiles, ...] = CHUNK_TILES
     decode_tiles: tuple[Tiles, ...] = DECODE_TILES
     name: str = "paged Triton kernels"
+
+    @property
+    def is_capturable(self) -> bool:
+        """See AttentionBackend."""
+        return True
 
     def prepare(self, inputs: AttentionInputs, cache: KVCache) -> Attention:
         """See AttentionBackend."""

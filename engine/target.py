@@ -161,6 +161,7 @@ def _memory(target: Target, weights_bytes: int) -> tuple[int, int, int]:
     if target.is_cpu:
         free_bytes = max(cpu_available_bytes() - weights_bytes, 0)
         return system_total_bytes(), free_bytes, cpu_margin_bytes(free_bytes)
+    torch.cuda.empty_cache()  # what an earlier model left in torch's hands counts as taken otherwise
     free_bytes, total_bytes = torch.cuda.mem_get_info(target.device)
     margin = min(max(total_bytes // _GPU_MARGIN_PART, 2**28), 2**30)
     return total_bytes, max(free_bytes - weights_bytes - _GPU_WORKSPACE_BYTES, 0), margin

@@ -25,12 +25,16 @@ LEAST_TEMPERATURE = 1e-30  # below it only the best remain anyway, and its inver
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Settings of rows as float64 columns (rows, 1); top_k is 0, top_p 1 and min_p 0 where they are off."""
+    """Settings of rows as float64 columns (rows, 1); top_k is 0, top_p 1 and min_p 0 where they are off.
+
+    `are_off` says that they are off in every row.
+    """
 
     temperature: Tensor
     top_k: Tensor
     top_p: Tensor
     min_p: Tensor
+    are_off: bool
 
     @classmethod
     def of(cls, rows: list[SamplingParams], device: torch.device) -> "Filters":
@@ -39,7 +43,9 @@ class Filters:
             [[max(row.temperature, LEAST_TEMPERATURE), row.top_k, row.top_p, row.min_p] for row in rows],
             dtype=torch.float64, device=device,
         )  # fmt: skip
-        return cls(*table.unsqueeze(-1).unbind(1))
+        are_off = all(row.top_k == 0 and row.top_p >= 1.0 and row.min_p == 0.0 for row in rows)
+        temperature, top_k, top_p, min_p = table.unsqueeze(-1).unbind(1)
+        return cls(temperature, top_k, top_p, min_p, are_off)
 
 
 def draw_rows(scores: Tensor, filters: Filters, numbers: Tensor) -> Tensor:
@@ -53,6 +59,8 @@ def draw_rows(scores: Tensor, filters: Filters, numbers: Tensor) -> Tensor:
 
 def kept_weights(scores: Tensor, filters: Filters) -> Tensor:
     """Weights (rows, vocab) in float64, not normalised: the best token has 1, tokens that are filtered out 0."""
+    if filters.are_off:  # the same numbers, without sorting the vocabulary
+        return ((scores.double() - scores.amax(dim=1, keepdim=True).double()) / filters.temperature).exp()
     ranked, ids = scores.double().sort(dim=1, descending=True, stable=True)
     weights = ((ranked - ranked[:, :1]) / filters.temperature).exp()
     last = (filters.top_k.long() - 1).clamp(0, scores.shape[1] - 1)

@@ -30,7 +30,7 @@ NOT_FINITE = (
     "The model's scores overflowed (NaN or infinite), so the answer ends here. "
     "Ask in other words, or load the model with --dtype float32."
 )
-_ROWS_AT_ONCE = 8  # on a device: in float64 a row of a large vocabulary takes a MB in each of some ten tensors
+_ROWS_AT_ONCE = 32  # on a device: in float64 a row of a large vocabulary takes a MB in each of some ten tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +89,23 @@ class Sampler:
         return candidates.draw(sampling, numbers.at(sequence.num_tokens))
 
     def _choose_together(self, logits: Tensor, sequences: list[Sequence], failed: dict[str, str]) -> dict[str, int]:
-        tokens: dict[str, int] = {}
+        chosen = []
         for first in range(0, len(sequences), _ROWS_AT_ONCE):
             part = sequences[first : first + _ROWS_AT_ONCE]
-            scores = logits[first : first + _ROWS_AT_ONCE].to(_precision(logits), copy=True)
-            for row, sequence in zip(scores, part, strict=True):
-                with _alone(sequence, failed):
-                    self._adjust(row, sequence)
-            for sequence, token_id in zip(part, _choose_rows(scores, part), strict=True):
-                if token_id is None:
-                    failed.setdefault(sequence.request_id, NOT_FINITE)
-                else:
-                    tokens[sequence.request_id] = token_id
+            scores = logits[first : first + _ROWS_AT_ONCE]
+            if any(adjusts(sequence.sampling) for sequence in part):
+                scores = scores.to(_precision(logits), copy=True)
+                for row, sequence in zip(scores, part, strict=True):
+                    with _alone(sequence, failed):
+                        self._adjust(row, sequence)
+            chosen.append(_choose_rows(scores, part))
+        tokens: dict[str, int] = {}
+        token_ids, finite = torch.cat(chosen, dim=1).tolist() if chosen else ([], [])  # the host waits here, once
+        for sequence, token_id, is_finite in zip(sequences, token_ids, finite, strict=True):
+            if is_finite:
+                tokens[sequence.request_id] = token_id
+            else:
+                failed.setdefault(sequence.request_id, NOT_FINITE)
         return tokens
 
     def _adjust(self, scores: Tensor, sequence: Sequence) -> None:
@@ -119,8 +124,8 @@ class Sampler:
         return history
 
 
-def _choose_rows(scores: Tensor, sequences: list[Sequence]) -> list[int | None]:
-    """One token per row of adjusted scores; the host waits once, for all of them."""
+def _choose_rows(scores: Tensor, sequences: list[Sequence]) -> Tensor:
+    """One token per row of adjusted scores, and whether the row is finite: (2, rows)."""
     finite = scores.amax(dim=1).isfinite()
     tokens = scores.argmax(dim=1)
     drawn = [index for index, sequence in enumerate(sequences) if sequence.sampling.temperature > 0]
@@ -131,7 +136,7 @@ def _choose_rows(scores: Tensor, sequences: list[Sequence]) -> list[int | None]:
         numbers = uniforms_tensor(seeds, [sequence.num_tokens for sequence in chosen], scores.device)
         filters = Filters.of([sequence.sampling for sequence in chosen], scores.device)
         tokens.index_copy_(0, rows, draw_rows(scores.index_select(0, rows), filters, numbers))
-    return [token if good else None for token, good in zip(*torch.stack((tokens, finite)).tolist(), strict=True)]
+    return torch.stack((tokens, finite))
 
 
 def _precision(logits: Tensor) -> torch.dtype:

@@ -6,6 +6,7 @@ import logging
 import math
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from engine.requests import SamplingParams
 from engine.runner import sampler as sampler_module
-from engine.runner.batch_draw import Filters, draw_rows
+from engine.runner.batch_draw import Filters, draw_rows, kept_weights
 from engine.runner.philox import uniforms, uniforms_tensor
 from engine.runner.row_draw import ScoreRow
 from engine.runner.sampler import NOT_FINITE, Sampled, Sampler
@@ -418,3 +419,13 @@ def test_log_probabilities_only_where_they_are_asked_for() -> None:
 def test_numbers_on_tensors_are_the_hosts() -> None:
     seeds, positions = [0, 5, 2**63 + 17, -1], [0, 9, 2**33, 1]
     assert uniforms_tensor(seeds, positions, torch.device("cpu")).tolist() == uniforms(seeds, positions).tolist()
+
+
+@given(seed=st.integers(0, 1000), temperature=st.sampled_from([1e-3, 0.6, 1.0, 5.0]))
+@settings(max_examples=20, deadline=None)
+def test_without_filters_nothing_need_be_sorted(seed: int, temperature: float) -> None:
+    scores = torch.randn(3, 500, generator=torch.Generator().manual_seed(seed)).bfloat16()
+    scores[1, 40:60] = -math.inf
+    filters = Filters.of([SamplingParams(temperature=temperature)] * 3, torch.device("cpu"))
+    assert filters.are_off
+    assert torch.equal(kept_weights(scores, filters), kept_weights(scores, replace(filters, are_off=False)))

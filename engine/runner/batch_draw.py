@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from engine.requests import SamplingParams
+from engine.runner.send import send
 
 LEAST_TEMPERATURE = 1e-30  # below it only the best remain anyway, and its inverse is still a float32
 
@@ -41,10 +42,10 @@ class Filters:
         """Settings of these rows, sent to the device together."""
         table = torch.tensor(
             [[max(row.temperature, LEAST_TEMPERATURE), row.top_k, row.top_p, row.min_p] for row in rows],
-            dtype=torch.float64, device=device,
+            dtype=torch.float64,
         )  # fmt: skip
         are_off = all(row.top_k == 0 and row.top_p >= 1.0 and row.min_p == 0.0 for row in rows)
-        temperature, top_k, top_p, min_p = table.unsqueeze(-1).unbind(1)
+        temperature, top_k, top_p, min_p = send(table, device).unsqueeze(-1).unbind(1)
         return cls(temperature, top_k, top_p, min_p, are_off)
 
 
@@ -59,7 +60,7 @@ def draw_rows(scores: Tensor, filters: Filters, numbers: Tensor) -> Tensor:
 
 def kept_weights(scores: Tensor, filters: Filters) -> Tensor:
     """Weights (rows, vocab) in float64, not normalised: the best token has 1, tokens that are filtered out 0."""
-    if filters.are_off:  # the same numbers, without sorting the vocabulary
+    if filters.are_off:  # the same, without sorting the vocabulary
         return ((scores.double() - scores.amax(dim=1, keepdim=True).double()) / filters.temperature).exp()
     ranked, ids = scores.double().sort(dim=1, descending=True, stable=True)
     weights = ((ranked - ranked[:, :1]) / filters.temperature).exp()

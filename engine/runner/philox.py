@@ -8,6 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.runner.send import send
+
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
@@ -42,7 +44,7 @@ def uniforms(seeds: list[int], positions: list[int]) -> NDArray[np.float64]:
 
 def uniforms_tensor(seeds: list[int], positions: list[int], device: torch.device) -> Tensor:
     """The same numbers (rows,) on a device. They come from the host: there, a step's rounds would be 400 launches."""
-    return torch.from_numpy(uniforms(seeds, positions)).to(device)
+    return send(torch.from_numpy(uniforms(seeds, positions)), device)
 
 
 def _words(seeds: list[int], positions: list[int]) -> tuple[list[list[int]], list[list[int]]]:

@@ -22,6 +22,7 @@ from engine.runner.logprobs import logprobs_of
 from engine.runner.penalties import TokenHistory, adjust, adjusts, has_penalties
 from engine.runner.philox import NumberStream, uniforms_tensor
 from engine.runner.row_draw import ScoreRow
+from engine.runner.send import send
 from engine.scheduling.sequence import Sequence
 
 log = logging.getLogger(__name__)
@@ -130,7 +131,7 @@ def _choose_rows(scores: Tensor, sequences: list[Sequence]) -> Tensor:
     tokens = scores.argmax(dim=1)
     drawn = [index for index, sequence in enumerate(sequences) if sequence.sampling.temperature > 0]
     if drawn:
-        rows = torch.tensor(drawn, device=scores.device)
+        rows = send(torch.tensor(drawn), scores.device)
         chosen = [sequences[index] for index in drawn]
         seeds = [sequence.sampling.seed or 0 for sequence in chosen]
         numbers = uniforms_tensor(seeds, [sequence.num_tokens for sequence in chosen], scores.device)
